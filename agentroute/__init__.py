@@ -1,0 +1,3 @@
+"""Agent-facing model routing."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,129 @@
+"""Every error that agentroute raises on purpose.
+
+::
+
+    AgentrouteError
+    ├── UsageError                 what the caller wrote is wrong
+    │   ├── FileError              ... in a file: names the file, the key, the line
+    │   │   ├── ProfileError       a profile, a model file or an accelerator file
+    │   │   └── ConfigError        agentroute.toml
+    │   ├── TaskError              ... in a task or one of its SLOs
+    │   └── UnknownNameError       a model, profile, route or adapter that does not exist
+    ├── NoFeasibleDeployment       a true answer: nothing in the fleet can take the task
+    │   └── PoolFull               something can, but has no room at this moment
+    └── BackendError               a server, or the way to it, failed; see ``FailureKind``
+
+A user's mistake and a server's fault are different branches, so that ``except BackendError`` never hides a typo.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+
+
+class AgentrouteError(Exception):
+    """The root of every error that agentroute raises on purpose."""
+
+
+class UsageError(AgentrouteError):
+    """What the caller asked for or wrote is wrong; sending it again cannot help."""
+
+
+class FileError(UsageError):
+    """A file is wrong: one sentence that names the file, the line, the key, and what would be right.
+
+    ``path`` is the file, ``key`` the dotted key (or ``None``), ``line`` the 1-based line (or ``None``).
+    """
+
+    def __init__(self, message: str, *, path: Path, key: str | None = None, line: int | None = None) -> None:
+        self.path, self.key, self.line = path, key, line
+        where = f"{path}:{line}" if line is not None else str(path)
+        super().__init__(f"{where}: {key}: {message}" if key else f"{where}: {message}")
+
+
+class ProfileError(FileError):
+    """A profile, a model file or an accelerator file is wrong."""
+
+
+class ConfigError(FileError):
+    """An ``agentroute.toml`` is wrong."""
+
+
+class TaskError(UsageError):
+    """A task or one of its SLOs is wrong: a negative count, a NaN, an unknown need."""
+
+
+class UnknownNameError(UsageError):
+    """A name that is not there; the message suggests the closest one that is."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        self.what, self.name = what, name
+        super().__init__(f"there is no {what} {name!r}; {suggest(name, known)}")
+
+
+class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, kept in the public API
+    """No deployment can take the task. ``reasons`` maps each deployment to its one reason."""
+
+    def __init__(self, message: str, reasons: dict[str, str]) -> None:
+        self.reasons = reasons
+        lines = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+        super().__init__(message + lines)
+
+
+class PoolFull(NoFeasibleDeployment):
+    """At least one deployment can take the task, but none has room for it at this moment."""
+
+
+class FailureKind(StrEnum):
+    """What went wrong at a backend, classified once, where the answer is first seen."""
+
+    CONTEXT_OVERFLOW = "context_overflow"
+    OVERLOADED = "overloaded"
+    UNAVAILABLE = "unavailable"
+    ENGINE_DEAD = "engine_dead"
+    INTERRUPTED = "interrupted"
+    TIMEOUT = "timeout"
+    BAD_REQUEST = "bad_request"
+    AUTH = "auth"
+    NOT_FOUND = "not_found"
+    CANCELLED = "cancelled"
+
+
+class BackendError(AgentrouteError):
+    """A call to a backend failed.
+
+    ``kind`` says how, ``status`` is the HTTP status (``None`` when there was none), ``detail`` the server's own words,
+    ``retry_after_s`` what it asked for, ``text`` what had arrived of the answer before an interruption.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        detail: str,
+        *,
+        deployment: str | None = None,
+        url: str | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        text: str = "",
+    ) -> None:
+        self.kind, self.detail, self.deployment, self.url = kind, detail, deployment, url
+        self.status, self.retry_after_s, self.text = status, retry_after_s, text
+        who = " at ".join(part for part in (deployment, url) if part) or "backend"
+        http = f" (HTTP {status})" if status is not None else ""
+        super().__init__(f"{who}: {kind.replace('_', ' ')}{http}: {detail}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Half a sentence that helps after a wrong name: the closest known one, or a short list."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not names:
+        return "there are none to choose from"
+    shown = ", ".join(names[:12])
+    return f"known: {shown}{', ...' if len(names) > 12 else ''}"

@@ -1,0 +1,104 @@
+"""Measured latency points: one load, and how long it took."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from agentroute.origin import Count, Frozen, Milliseconds, Provenance, Text, Tokens
+
+Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
+STATISTICS: tuple[Statistic, ...] = ("mean", "p50", "p90", "p95", "p99")
+
+
+class Measured(Frozen):
+    """One quantity in milliseconds, under the statistic that was taken of it."""
+
+    mean: Milliseconds | None = None
+    """The mean over the run's requests."""
+    p50: Milliseconds | None = None
+    """The median."""
+    p90: Milliseconds | None = None
+    """The 90th percentile."""
+    p95: Milliseconds | None = None
+    """The 95th percentile."""
+    p99: Milliseconds | None = None
+    """The 99th percentile."""
+
+    @model_validator(mode="after")
+    def _some_and_in_order(self) -> Measured:
+        tail = [v for v in (self.p50, self.p90, self.p95, self.p99) if v is not None]
+        if self.mean is None and not tail:
+            raise ValueError("must hold at least one of mean, p50, p90, p95, p99")
+        if tail != sorted(tail):
+            raise ValueError("percentiles contradict each other; they must not fall from p50 to p99")
+        return self
+
+
+class Point(Frozen):
+    """What was seen at one load."""
+
+    isl: Tokens
+    """Input tokens of each request."""
+    osl: Tokens
+    """Output tokens of each request."""
+    concurrency: Count
+    """Requests in flight."""
+    ttft_ms: Measured | None = None
+    """Time to the first token, in milliseconds."""
+    tpot_ms: Measured | None = None
+    """Time per output token after the first, (E2E - TTFT) / (OSL - 1), in milliseconds."""
+    e2e_ms: Measured | None = None
+    """Time of the whole request, in milliseconds."""
+
+    @model_validator(mode="after")
+    def _times_agree(self) -> Point:
+        given = [v for v in (self.ttft_ms, self.tpot_ms, self.e2e_ms) if v is not None]
+        if not given:
+            raise ValueError("must hold at least one of ttft_ms, tpot_ms, e2e_ms")
+        if len(given) == 3:
+            ttft, tpot, e2e = (v.mean for v in given)
+            if ttft is not None and tpot is not None and e2e is not None:
+                expected = ttft + (self.osl - 1) * tpot
+                if not 0.75 <= e2e / expected <= 1.33:
+                    raise ValueError(
+                        f"the times contradict each other: ttft + (osl - 1) * tpot is {expected:.1f} ms, e2e is {e2e:.1f} ms"
+                    )
+        return self
+
+    @property
+    def load(self) -> tuple[int, int, int]:
+        """(isl, osl, concurrency), the key of the point."""
+        return self.isl, self.osl, self.concurrency
+
+    def mean_ttft_ms(self) -> float | None:
+        """The mean TTFT: measured, or what the other two leave."""
+        if self.ttft_ms is not None:
+            return self.ttft_ms.mean
+        e2e, tpot = self.e2e_ms, self.tpot_ms
+        if e2e is None or tpot is None or e2e.mean is None or tpot.mean is None:
+            return None
+        rest = e2e.mean - (self.osl - 1) * tpot.mean
+        return rest if rest > 0 else None
+
+    def mean_tpot_ms(self) -> float | None:
+        """The mean TPOT: measured, or what the other two leave."""
+        if self.tpot_ms is not None:
+            return self.tpot_ms.mean
+        e2e, ttft = self.e2e_ms, self.ttft_ms
+        if e2e is None or ttft is None or e2e.mean is None or ttft.mean is None or self.osl < 2:
+            return None
+        rest = (e2e.mean - ttft.mean) / (self.osl - 1)
+        return rest if rest > 0 else None
+
+
+class Measurement(Frozen):
+    """A block of points from one source."""
+
+    provenance: Provenance
+    """Where the points come from."""
+    workload: Text | None = None
+    """What was sent (``closed loop, random tokens, fixed isl and osl``); ``None`` when unknown."""
+    points: tuple[Point, ...] = Field(min_length=1, max_length=20_000)
+    """The loads that were measured."""

@@ -1,0 +1,49 @@
+"""Where a number comes from: the four origins, and the provenance of a measured block."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Origin = Literal["measured", "reported", "derived", "assumed"]
+"""measured: on this profile and engine version; reported: the live server or its log says so; derived: from the model's
+shape and the engine's rules; assumed: somebody's guess, and shown as one. The earlier in this list, the better."""
+
+ORIGINS: tuple[Origin, ...] = ("measured", "reported", "derived", "assumed")
+
+Tokens = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Milliseconds = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, le=1e18, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:+ -]*$")]
+Text = Annotated[str, Field(min_length=1, max_length=4_000)]
+
+
+class Frozen(BaseModel):
+    """The base of everything read from a file: frozen, unknown keys refused, no NaN, no infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class Provenance(Frozen):
+    """Where a block of figures comes from."""
+
+    origin: Origin = "measured"
+    """One of measured, reported, derived, assumed; default measured."""
+    source: Text
+    """A URL, a package with its version and file, or a sentence that lets a reader find the figures again."""
+    date: dt.date | None = None
+    """The day of the measurement; ``None`` when the source does not say."""
+    tool: Text | None = None
+    """What measured it (``vllm bench serve 0.33``); ``None`` when unknown."""
+    engine_version: Name | None = None
+    """The engine's version during the measurement; ``None`` when unknown."""
+    licence: Text | None = None
+    """The licence under which the figures are passed on (``Apache-2.0``); ``None`` when unknown."""
+    quality: Literal["A", "B", "C"] | None = None
+    """A: the run itself is identified; B: a table of results; C: read off a plot or a text; ``None``: not judged."""
+    notes: Text | None = None
+    """Anything a reader must know, such as how a statistic was inferred."""

@@ -1,0 +1,187 @@
+"""A profile: the facts about one way of serving one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from agentroute.capacity.pool import Pool
+from agentroute.errors import ProfileError
+from agentroute.latency.points import Measurement, Point
+from agentroute.origin import Count, Frozen, Name, NonNegative, Positive, Provenance, Text, Tokens
+from agentroute.shape.model import Capability
+from agentroute.shape.sharding import Disaggregated, Sharding
+
+EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "other"]
+DataType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "gguf"]
+
+
+class Engine(Frozen):
+    """The software that serves the model."""
+
+    name: EngineName
+    """Which engine; ``other`` for one that agentroute has no rules for."""
+    version: Name | None = None
+    """The exact version; ``None`` when unknown, which widens every band."""
+
+
+class Precision(Frozen):
+    """Data types."""
+
+    weights: DataType | None = None
+    """Of the weights; ``None`` when unknown."""
+    kv: DataType | None = None
+    """Of the KV cache; ``None`` when unknown."""
+
+
+class KvPool(Frozen):
+    """The KV memory of the deployment."""
+
+    tokens: Tokens
+    """Tokens that fit in all, counted as the engine prints them."""
+    block_tokens: Tokens = Field(1)
+    """Tokens in one block, the engine's unit of allocation; default 1."""
+
+    @model_validator(mode="after")
+    def _holds_a_block(self) -> KvPool:
+        if self.tokens < self.block_tokens:
+            raise ValueError(f"must hold at least one block of {self.block_tokens} tokens, got {self.tokens} tokens")
+        return self
+
+    def pool(self) -> Pool:
+        """The same memory in whole blocks."""
+        return Pool(self.tokens // self.block_tokens, self.block_tokens)
+
+
+class Limits(Frozen):
+    """What the server was started to allow. Anything absent is unknown, never zero and never unlimited."""
+
+    max_model_len: Tokens | None = None
+    """The window: prompt and answer of one request together, in tokens."""
+    max_num_seqs: Count | None = None
+    """Scheduler slots: requests that run at once."""
+    max_num_batched_tokens: Tokens | None = None
+    """Tokens that one scheduler step takes."""
+    kv_pool: KvPool | None = None
+    """The KV memory."""
+    provenance: Provenance
+    """Where the limits come from."""
+
+
+class Capabilities(Frozen):
+    """What the deployment offers to a request."""
+
+    offers: dict[Capability, bool] = Field(default_factory=dict)
+    """True or false by capability; one that is not listed is as the model says, or unknown."""
+    provenance: Provenance
+    """Where this comes from."""
+
+
+class Price(Frozen):
+    """What the deployment costs; without it, the table of accelerator-hour prices is used."""
+
+    usd_per_accelerator_hour: Positive | None = None
+    """US dollars for one of its accelerators for one hour."""
+    usd_per_million_input_tokens: NonNegative | None = None
+    """US dollars for a million prompt tokens, where tokens are what is paid for."""
+    usd_per_million_output_tokens: NonNegative | None = None
+    """US dollars for a million answer tokens, where tokens are what is paid for."""
+    provenance: Provenance
+    """Where the price comes from, and when."""
+
+    @model_validator(mode="after")
+    def _one_way_of_paying(self) -> Price:
+        tokens = (self.usd_per_million_input_tokens, self.usd_per_million_output_tokens)
+        by_hour = self.usd_per_accelerator_hour is not None
+        if by_hour == (None not in tokens) or (by_hour and tokens != (None, None)):
+            raise ValueError(
+                "must give either usd_per_accelerator_hour, or both usd_per_million_input_tokens and "
+                "usd_per_million_output_tokens"
+            )
+        return self
+
+
+class Profile(Frozen):
+    """One way of serving one model; one file. Many deployments may share it."""
+
+    format: Literal[1]
+    """The version of this file format: 1. It stays readable for ever."""
+    name: Name
+    """The name by which deployments refer to it."""
+    model: Name | None = None
+    """The model file it refers to; ``None`` when the model has none."""
+    accelerator: Name | None = None
+    """The accelerator file it refers to; ``None`` on a laptop, or when unknown."""
+    accelerator_count: Count | None = None
+    """How many accelerators it takes in all; ``None`` when unknown."""
+    engine: Engine
+    """The software that serves it."""
+    precision: Precision = Precision()
+    """Data types; unknown by default."""
+    sharding: Sharding | None = None
+    """How an aggregated deployment is split; ``None`` when unknown or disaggregated."""
+    disaggregated: Disaggregated | None = None
+    """Prefill and decode workers; ``None`` when both run in one group."""
+    limits: Limits | None = None
+    """Window, slots, KV pool; ``None`` when all are unknown."""
+    capabilities: Capabilities | None = None
+    """What it offers; ``None``: as the model says."""
+    price: Price | None = None
+    """What it costs; ``None``: the accelerator's hourly price."""
+    measurements: tuple[Measurement, ...] = ()
+    """Measured latency, one block per source; default none."""
+    notes: Text | None = None
+    """Anything a reader must know."""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Profile:
+        if self.sharding and self.disaggregated:
+            raise ValueError("sharding and disaggregated exclude each other; give one of them")
+        split = self.sharding or self.disaggregated
+        if split and self.accelerator_count is not None and split.accelerators != self.accelerator_count:
+            raise ValueError(
+                f"accelerator_count is {self.accelerator_count}, but the split ({split}) takes {split.accelerators}"
+            )
+        seen: dict[tuple[int, int, int], Point] = {}
+        for point in self.points:
+            if (before := seen.setdefault(point.load, point)) is not point:
+                isl, osl, n = point.load
+                same = "is given twice" if before == point else "holds contradicting points"
+                raise ValueError(f"isl = {isl}, osl = {osl}, concurrency = {n} {same}; keep one point for each load")
+        return self
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Every measured point, of all sources."""
+        return tuple(point for block in self.measurements for point in block.points)
+
+    @property
+    def accelerators(self) -> int | None:
+        """How many accelerators it takes: as given, or as the split implies."""
+        split = self.sharding or self.disaggregated
+        return self.accelerator_count or (split.accelerators if split else None)
+
+    @property
+    def split(self) -> str | None:
+        """The sharding in a few letters (``tp8 ep8``), or ``None``."""
+        split = self.sharding or self.disaggregated
+        return str(split) if split else None
+
+    @property
+    def pool(self) -> Pool | None:
+        """The KV memory in blocks, or ``None`` when unknown."""
+        return self.limits.kv_pool.pool() if self.limits and self.limits.kv_pool else None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Profile:
+        """Read a profile from a TOML or JSON file.
+
+        Raises ``ProfileError``: one sentence with the file, the key, the line, what is wrong and what would be right.
+        """
+        from agentroute.files import parse, read_text, validate
+
+        path = Path(path)
+        text = read_text(path, ProfileError)
+        return validate(cls, parse(text, path, ProfileError), text=text, path=path, error=ProfileError)
