@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from agentroute.errors import ProfileError, UnknownNameError
 from agentroute.files import parse, read_text, validate
+from agentroute.fleet import Deployment
 from agentroute.origin import Frozen
 from agentroute.profile import Profile
 from agentroute.shape.accelerator import Accelerator, PriceTable
@@ -61,6 +62,16 @@ class Catalogue:
     def prices(self) -> PriceTable:
         """The dated table of accelerator-hour prices."""
         return self._get(self.folder / "prices.toml", lambda path: read(PriceTable, path))
+
+    def deployment(self, profile: Profile, *, name: str | None = None) -> Deployment:
+        """A deployment of ``profile`` with model, accelerator and hourly price looked up; it has no endpoint yet."""
+        return Deployment(
+            name=name or profile.name,
+            profile=profile,
+            model=self.model(profile.model) if profile.model else None,
+            accelerator=self.accelerator(profile.accelerator) if profile.accelerator else None,
+            usd_per_accelerator_hour=self.prices().usd_per_accelerator_hour.get(profile.accelerator or ""),
+        )
 
     @property
     def model_names(self) -> list[str]:

@@ -1,0 +1,82 @@
+"""What an adapter is: everything agentroute knows about one runtime's wire, and no I/O.
+
+``discover`` and ``load`` are generators that yield requests and are sent the answers, so that one definition serves the
+sync client, the async client and a test without a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from agentroute.errors import BackendError
+from agentroute.profile import EngineName, KvPool
+from agentroute.shape.model import Capability
+from agentroute.wire import Answer, Completion, Event, Request
+
+R = TypeVar("R")
+Conversation = Generator[Request, Answer, R]
+"""Requests out, answers in, a result at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a running server says of itself. ``None`` is what it does not say."""
+
+    models: tuple[str, ...]
+    engine: EngineName
+    engine_version: str | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    kv_pool: KvPool | None = None
+    capabilities: Mapping[Capability, bool] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What a person should be told, such as why the KV pool is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a running server is doing now. ``None`` is what it does not say, never zero."""
+
+    running: int | None = None
+    waiting: int | None = None
+    kv_used: float | None = None
+    """Share of the KV pool in use, 0 to 1."""
+
+
+class Adapter(Protocol):
+    """One runtime's wire."""
+
+    name: str
+    """The name in a configuration file."""
+
+    def discover(self) -> Conversation[Discovery]:
+        """Ask a server what it is; raises ``BackendError`` when it does not answer as this runtime does."""
+        ...
+
+    def load(self) -> Conversation[Load]:
+        """Ask a server what it is doing."""
+        ...
+
+    def chat(
+        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+    ) -> Request:
+        """The request for a chat. ``body`` holds the caller's own fields and passes through untouched."""
+        ...
+
+    def completion(self, answer: Answer) -> Completion:
+        """A good answer to a chat that was not streamed; raises ``BackendError`` when it is not one."""
+        ...
+
+    def events(self, data: str) -> Sequence[Event]:
+        """The events in one ``data:`` of a stream; raises ``BackendError`` for an error inside a 200."""
+        ...
+
+    def classify(self, answer: Answer) -> BackendError:
+        """What an answer with an error status means."""
+        ...
+
+    def release_delay_s(self, *, streaming: bool) -> float:
+        """How long the runtime keeps a request's KV after its client went away, in seconds."""
+        ...
