@@ -1,3 +1,87 @@
-"""Agent-facing model routing."""
+"""agentroute: which model on which backend should take an agent's task, will it hold, how fast, and where will it clog.
+
+::
+
+    from agentroute import Router, Task
+
+    decision = Router.shipped().decide(Task(context_tokens=8_000, max_output_tokens=500, concurrency=16))
+    print(decision.explain())
+
+Names are imported when they are first used, so that ``import agentroute`` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from agentroute.client import AsyncClient as AsyncClient
+    from agentroute.client import Client as Client
+    from agentroute.client import Reply as Reply
+    from agentroute.client import Timeout as Timeout
+    from agentroute.decision import Candidate as Candidate
+    from agentroute.decision import Decision as Decision
+    from agentroute.errors import AgentrouteError as AgentrouteError
+    from agentroute.errors import BackendError as BackendError
+    from agentroute.errors import ConfigError as ConfigError
+    from agentroute.errors import FailureKind as FailureKind
+    from agentroute.errors import FileError as FileError
+    from agentroute.errors import NoFeasibleDeployment as NoFeasibleDeployment
+    from agentroute.errors import PoolFull as PoolFull
+    from agentroute.errors import ProfileError as ProfileError
+    from agentroute.errors import TaskError as TaskError
+    from agentroute.errors import UnknownNameError as UnknownNameError
+    from agentroute.errors import UsageError as UsageError
+    from agentroute.fleet import Deployment as Deployment
+    from agentroute.fleet import Fleet as Fleet
+    from agentroute.latency.estimate import Estimate as Estimate
+    from agentroute.profile import Profile as Profile
+    from agentroute.route import Route as Route
+    from agentroute.router import Lease as Lease
+    from agentroute.router import Router as Router
+    from agentroute.task import Slo as Slo
+    from agentroute.task import Task as Task
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "AgentrouteError": "errors",
+    "AsyncClient": "client",
+    "BackendError": "errors",
+    "Candidate": "decision",
+    "Client": "client",
+    "ConfigError": "errors",
+    "Decision": "decision",
+    "Deployment": "fleet",
+    "Estimate": "latency.estimate",
+    "FailureKind": "errors",
+    "FileError": "errors",
+    "Fleet": "fleet",
+    "Lease": "router",
+    "NoFeasibleDeployment": "errors",
+    "PoolFull": "errors",
+    "Profile": "profile",
+    "ProfileError": "errors",
+    "Reply": "client",
+    "Route": "route",
+    "Router": "router",
+    "Slo": "task",
+    "Task": "task",
+    "TaskError": "errors",
+    "Timeout": "client",
+    "UnknownNameError": "errors",
+    "UsageError": "errors",
+}
+
+__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'agentroute' has no attribute {name!r}")
+    value = getattr(import_module(f"agentroute.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -63,7 +63,7 @@ class Point(Frozen):
                 expected = ttft + (self.osl - 1) * tpot
                 if not 0.75 <= e2e / expected <= 1.33:
                     raise ValueError(
-                        f"the times contradict each other: ttft + (osl - 1) * tpot is {expected:.1f} ms, e2e is {e2e:.1f} ms"
+                        f"the times contradict each other: ttft + (osl - 1) * tpot = {expected:.1f}, e2e = {e2e:.1f}"
                     )
         return self
 

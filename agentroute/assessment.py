@@ -1,0 +1,239 @@
+"""What a task would meet at every deployment, in arrays: does it fit, how fast would it be, what would it take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
+from agentroute.latency.points import Statistic
+from agentroute.policy import SLO_MARGIN, Objective
+
+Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
+
+VERSION_BAND = 0.16
+"""How far another engine version moves TPOT at the median, over public curves of the same deployment."""
+LEAST_EXTRAPOLATED_BAND = 0.30
+BAND_PER_DOUBLING = 0.15
+"""Assumed growth of the band with each doubling beyond the measured loads."""
+SUPPORTED = 0.95
+"""Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
+
+UNKNOWN_CAPABILITY = 2
+SLO_STEP = 4
+MISSED = 2 * SLO_STEP
+"""The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
+margin, 8 for one missed. The least rank wins; the objective decides within a rank."""
+
+_SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
+_INFEASIBLE = np.int64(4 * SLO_STEP)
+_LAST, _UNKNOWN = np.float64(np.inf), np.float64(1e300)
+
+
+class Limit(NamedTuple):
+    """An SLO in milliseconds on one metric."""
+
+    metric: Metric
+    limit_ms: float
+    stat: Statistic
+    hard: bool
+
+
+class Ask(NamedTuple):
+    """A task as numbers."""
+
+    context_tokens: int
+    isl: int
+    """Prompt tokens expected, for prediction; admission goes by ``context_tokens``."""
+    osl: int
+    """Output tokens planned for."""
+    output_is_set: bool
+    concurrency: int
+    needs: int
+    """Bits of ``compiled.BIT``."""
+    limits: tuple[Limit, ...]
+    allowed: Bools | None
+    """Deployments that the route allows; ``None``: all."""
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and answer together."""
+        return self.context_tokens + self.osl
+
+
+class State(NamedTuple):
+    """What is true at the time of a decision: by pool, blocks held and requests in flight (siblings by pool)."""
+
+    held: Floats
+    in_flight: Ints
+    siblings: Mapping[int, int]
+
+
+class Assessment:
+    """A task against every deployment; arrays have shape (d,), times are milliseconds with the wait included.
+
+    ``n`` is the load the task would meet (everything in flight on the pool, and its siblings), ``n_run`` what of it can
+    run at once. A closed loop of n requests over n_run places waits (n - n_run) / throughput(n_run), by Little's law.
+    """
+
+    def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
+        self.fleet, self.ask = fleet, ask
+        self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
+        self.held: Floats = state.held[self.pool]
+        self.in_flight: Ints = state.in_flight[self.pool]
+        self.n: Floats = np.add(self.in_flight, float(ask.concurrency))
+        if state.siblings:
+            self.n -= self._siblings_in_flight(state.siblings)
+        self.n_run = self._running() if fleet.any_limit else self.n
+        self._predict()
+        self.able: Bools = self._fits()
+        """Deployments that could take the task, whether or not they have room at this moment."""
+        self.rank: Ints = fleet.pool_rank
+        self.used: Floats | None = None
+        """Predicted over allowed, of the SLO that is nearest to breaking."""
+        self._judge()
+        self.feasible = self.able
+        if room_now and fleet.any_known_pool:
+            self.feasible = self.able & (self.held + self.units <= fleet.blocks)
+
+    def _siblings_in_flight(self, siblings: Mapping[int, int]) -> Floats:
+        """Siblings that already run are counted in ``concurrency``; this one is not among them."""
+        most = self.ask.concurrency - 1
+        return np.array([min(siblings.get(int(pool), 0), most) for pool in self.pool], dtype=np.float64)
+
+    @property
+    def units(self) -> Floats:
+        """Blocks that one request would hold."""
+        tokens: Floats | float = float(self.ask.tokens)
+        if not self.ask.output_is_set:
+            tokens = np.minimum(self.fleet.window_tokens, tokens)
+        return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
+
+    def _running(self) -> Floats:
+        most = np.minimum(self.fleet.slots, np.floor(self.fleet.blocks / self.units))
+        running: Floats = np.maximum(1.0, np.minimum(self.n, most))
+        return running
+
+    def _predict(self) -> None:
+        ask = self.ask
+        self.ttft_ms, self.tpot_ms = self.fleet.curves.at(log(ask.isl), log(ask.osl), np.log(self.n_run))
+        self.service_ms: Floats = self.ttft_ms + (ask.osl - 1.0) * self.tpot_ms
+        """E2E without the wait."""
+        self.e2e_ms: Floats = self.service_ms
+        self.wait_ms: Floats | None = None
+        if self.n_run is not self.n:
+            self.wait_ms = (self.n - self.n_run) / self.n_run * self.service_ms
+            self.ttft_ms = self.ttft_ms + self.wait_ms
+            self.e2e_ms = self.service_ms + self.wait_ms
+
+    def _fits(self) -> Bools:
+        fleet, ask = self.fleet, self.ask
+        needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1
+        fits: Bools = fleet.window_tokens >= float(needed)
+        if fleet.any_known_pool:
+            fits &= self.units <= fleet.blocks
+        if ask.needs:
+            fits &= (fleet.lacks & ask.needs) == 0
+        if ask.allowed is not None:
+            fits &= ask.allowed
+        return fits
+
+    def _judge(self) -> None:
+        if needs := self.ask.needs:
+            self.rank = self.rank + UNKNOWN_CAPABILITY * ((self.fleet.offers & needs) != needs)
+        for limit in self.ask.limits:
+            share = self.judged_ms(limit) / limit.limit_ms
+            self.used = share if self.used is None else np.maximum(self.used, share)
+            if limit.hard:
+                self.able &= share <= 1.0
+        if self.used is not None:
+            # NaN, an SLO that nothing was measured for, sorts last: it ranks with the missed ones.
+            self.rank = self.rank + SLO_STEP * _SLO_BOUNDS.searchsorted(self.used)
+
+    def judged_ms(self, limit: Limit) -> Floats:
+        """What an SLO is held against: the mean, or, for any other statistic, the high end of the band."""
+        mean: Floats = getattr(self, limit.metric)
+        if limit.stat == "mean":
+            return mean
+        band: Floats = np.array([self.band(d, limit.metric) for d in range(len(mean))])
+        return mean * (1.0 + band)
+
+    def order(self, objective: Objective) -> NDArray[np.intp]:
+        """Feasible deployments, best first."""
+        score = self._score(objective)
+        if self.used is not None:
+            score = np.where(self.rank < MISSED, score, self.used)
+        ranked = np.lexsort((self.n, score, self.rank))
+        chosen: NDArray[np.intp] = ranked[self.feasible[ranked]]
+        return chosen
+
+    def best(self, objective: Objective) -> int | None:
+        """The first of ``order``, found without sorting; ``None`` when nothing is feasible."""
+        rank = np.where(self.feasible, self.rank, _INFEASIBLE)
+        least = rank[rank.argmin()]
+        if least == _INFEASIBLE:
+            return None
+        score = self.used if self.used is not None and least >= MISSED else self._score(objective)
+        score = np.where(rank == least, score, _LAST)
+        best = score.argmin()
+        if self.fleet.has_twins:
+            best = np.where(score == score[best], self.n, _LAST).argmin()
+        return int(best)
+
+    def _score(self, objective: Objective) -> Floats:
+        """The objective's score; the unknown comes last."""
+        score: Floats = np.fmin(objective(self), _UNKNOWN)
+        return score
+
+    @property
+    def cost_usd(self) -> Floats:
+        """US dollars for one request: its share of the accelerators' time at this load, or its tokens' price."""
+        fleet, ask = self.fleet, self.ask
+        by_time = fleet.usd_per_second * self.service_ms / (1_000.0 * self.n_run)
+        by_token = fleet.usd_per_input_token * ask.isl + fleet.usd_per_output_token * ask.osl
+        return np.where(by_token == by_token, by_token, by_time)
+
+    @property
+    def gpu_seconds(self) -> Floats:
+        """Accelerator-seconds that one sibling takes while the group is there: GPUs x E2E / siblings."""
+        seconds: Floats = self.fleet.gpus * (self.e2e_ms * (0.001 / self.ask.concurrency))
+        return seconds
+
+    def extrapolated(self, d: int) -> bool:
+        """Whether deployment ``d``'s prediction rests on less than ``SUPPORTED`` measured cells."""
+        return self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
+
+    def band(self, d: int, metric: Metric) -> float:
+        """Half-width of the 80 % band of a metric at deployment ``d``, as a fraction of the mean."""
+        curve = self.fleet.curves.curves[d]
+        if curve is None:
+            return float("nan")
+        ttft, tpot = self._band(d, curve.ttft_band), self._band(d, curve.tpot_band)
+        if metric == "ttft_ms":
+            return ttft
+        if metric == "tpot_ms":
+            return tpot
+        share = float(self.ttft_ms[d] / self.e2e_ms[d])
+        return share * ttft + (1.0 - share) * tpot
+
+    def _band(self, d: int, inside: float) -> float:
+        curve = self.fleet.curves.curves[d]
+        band = inside
+        if curve is not None and self.extrapolated(d):
+            doublings = curve.doublings_outside(self._load(d))
+            band = max(band, LEAST_EXTRAPOLATED_BAND) + BAND_PER_DOUBLING * doublings
+        if self.fleet.deployments[d].profile.engine.version is None:
+            band += VERSION_BAND
+        return band
+
+    def _load(self, d: int) -> tuple[float, float, float]:
+        return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
+
+
+def _pools(fleet: CompiledFleet, state: State) -> Ints:
+    """For each deployment the pool of its endpoint with the fewest requests in flight."""
+    return np.array([min(pools, key=lambda pool: state.in_flight[pool]) for pools in fleet.pools], dtype=np.int64)

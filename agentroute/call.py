@@ -1,0 +1,267 @@
+"""One call, from its lease to its reply: everything that the sync and the async client share. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from agentroute.adapters import adapter
+from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.sse import EventDecoder
+from agentroute.task import MAX_TOKENS, Task
+from agentroute.transport import MAX_ANSWER_BYTES, Target
+from agentroute.wire import (
+    Answer,
+    Completion,
+    Event,
+    Finished,
+    ReasoningDelta,
+    Request,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from agentroute.decision import Decision
+    from agentroute.router import Lease
+
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT)
+"""After these, the server may not know yet that nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was measured, in seconds from the moment the request was sent."""
+
+    ttft_s: float | None
+    """Until the first content: text, reasoning or a tool call; ``None`` when the call did not stream."""
+    e2e_s: float
+    """Until the whole answer was there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole answer, who gave it and why, and how long it took."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...]
+    reasoning: str
+    finish_reason: str | None
+    """``stop``, ``length``, ``tool_calls``, or the server's own word."""
+    usage: Usage
+    decision: Decision
+    """Why this deployment was chosen."""
+    raw: Mapping[str, Any]
+    """The server's JSON, untouched; empty for a stream."""
+    seen: Seen
+
+
+def prepare(
+    messages: Sequence[Mapping[str, Any]], task: Task | None, body: Mapping[str, Any] | None
+) -> tuple[Task, dict[str, Any]]:
+    """The task to acquire for, and the body to send: what is sent as the most output is what is held.
+
+    Without a task, one is made from the messages. The caller's mappings are left as they are.
+    Raises ``UsageError`` for messages or a body that are no such thing.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise UsageError(f"messages must be a list of mappings, got {type(messages).__name__}")
+    for message in messages:
+        if not isinstance(message, Mapping):
+            raise UsageError(f"every message must be a mapping with a role and content, got {message!r:.80}")
+    if body is not None and not isinstance(body, Mapping):
+        raise UsageError(f"body must be a mapping of request fields, got {type(body).__name__}")
+    out = dict(body or {})
+    asked = [out[key] for key in _LIMITS if out.get(key) is not None]
+    limits = [n for n in asked if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MAX_TOKENS]
+    limit = max(limits, default=None)
+    if task is None:
+        tools = out.get("tools")
+        task = Task.from_messages(
+            messages, max_output_tokens=limit, tools=tools if isinstance(tools, list | tuple) else ()
+        )
+    elif limit is not None and (task.max_output_tokens is None or limit > task.max_output_tokens):
+        task = replace(task, max_output_tokens=limit)
+    if not asked and task.max_output_tokens is not None:
+        out["max_tokens"] = task.max_output_tokens
+    return task, out
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Puts the pieces of a stream together."""
+
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: dict[int, list[ToolCallDelta]] = field(default_factory=dict)
+    finish_reason: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+    def add(self, event: Event) -> bool:
+        """Take an event in; whether it is content."""
+        match event:
+            case TextDelta(text):
+                self.text.append(text)
+            case ReasoningDelta(text):
+                self.reasoning.append(text)
+            case ToolCallDelta():
+                self.calls.setdefault(event.index, []).append(event)
+            case Finished(reason):
+                self.finish_reason = reason
+                return False
+            case Usage():
+                self.usage = event
+                return False
+        return True
+
+    def completion(self) -> Completion:
+        """The whole answer."""
+        return Completion(
+            text="".join(self.text),
+            tool_calls=tuple(_joined(self.calls[index]) for index in sorted(self.calls)),
+            reasoning="".join(self.reasoning),
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+        )
+
+
+class Call:
+    """One request on its way: its lease, its server, its answer so far.
+
+    Raises ``UsageError`` when the deployment cannot be called: no URL, an unknown adapter, no key.
+    """
+
+    def __init__(self, lease: Lease, *, streaming: bool) -> None:
+        self.lease, self.streaming = lease, streaming
+        self.deployment = lease.deployment
+        if lease.url is None:
+            raise UsageError(f"deployment {self.deployment.name!r} has no URL; it can be decided on, not called")
+        self.adapter = adapter(self.deployment.adapter)
+        self.target = Target.of(lease.url, self.deployment.api_key_env)
+        self.ready: deque[Event] = deque()
+        """Events that were received but not yet handed out."""
+        self.reply: Reply | None = None
+        self._error: BackendError | None = None
+        self._assembly = Assembly()
+        self._decoder = EventDecoder()
+        self._bytes = 0
+        self._sent_at: float | None = None
+        self._ttft_s: float | None = None
+        self._over = False
+        self.closed = False
+        """Whether its lease was settled."""
+
+    def request(self, model: str, messages: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> Request:
+        """The chat request; raises ``UsageError`` when ``body`` overrides what is not its own."""
+        return self.adapter.chat(model, messages, body=body, stream=self.streaming)
+
+    def sent(self) -> None:
+        """The request leaves now."""
+        self._sent_at = time.perf_counter()
+
+    def answered(self, answer: Answer) -> Reply:
+        """The reply in a whole answer; raises ``BackendError`` when it is an error."""
+        if answer.status != 200:
+            raise self.adapter.classify(answer)
+        return self._finish(self.adapter.completion(answer))
+
+    def not_a_stream(self, answer: Answer) -> BackendError:
+        """The error in an answer that should have been a stream of events and is not."""
+        if answer.status != 200:
+            return self.adapter.classify(answer)
+        try:
+            self.adapter.completion(answer)
+        except BackendError as error:
+            return error
+        return BackendError(FailureKind.UNAVAILABLE, "answered in one piece though a stream was asked for", status=200)
+
+    def feed(self, chunk: bytes | None) -> None:
+        """Take in bytes of the stream; ``None``: it has ended. An error in it waits behind the events before it."""
+        try:
+            self._feed(chunk)
+        except BackendError as error:
+            self._error = error
+
+    def check(self) -> None:
+        """Raise the error in the stream, or ``UsageError`` once its block has been left."""
+        if self._error is not None:
+            raise self._error
+        if self.closed:
+            raise UsageError("the stream is closed; take its events inside the `with` block")
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """A ``BackendError`` leaves with the deployment, the URL, and the text that had arrived."""
+        try:
+            yield
+        except BackendError as error:
+            self._over = error.kind not in _STILL_RUNNING
+            raise BackendError(
+                error.kind,
+                self.target.hide(error.detail),
+                deployment=self.deployment.name,
+                url=self.target.shown,
+                status=error.status,
+                retry_after_s=error.retry_after_s,
+                text="".join(self._assembly.text),
+            ) from (error.__cause__ or error)
+
+    def settle(self) -> None:
+        """Let go of the lease: at once when the server is done or was never asked, else after the runtime's delay."""
+        self.closed = True
+        cut_short = self._sent_at is not None and not self._over
+        self.lease.release(self.adapter.release_delay_s(streaming=self.streaming) if cut_short else 0.0)
+
+    def _feed(self, chunk: bytes | None) -> None:
+        if chunk is not None:
+            self._bytes += len(chunk)
+            if self._bytes > MAX_ANSWER_BYTES:
+                raise BackendError(FailureKind.INTERRUPTED, f"the stream passed {MAX_ANSWER_BYTES >> 20} MiB")
+        for data in self._decoder.flush() if chunk is None else self._decoder.feed(chunk):
+            if data.strip() == "[DONE]":
+                self._finish_stream()
+                return
+            for event in self.adapter.events(data):
+                if self._assembly.add(event) and self._ttft_s is None:
+                    self._ttft_s = self._elapsed_s()
+                self.ready.append(event)
+        if chunk is None:
+            if self._assembly.finish_reason is None:
+                raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
+            self._finish_stream()
+
+    def _finish_stream(self) -> None:
+        self._finish(self._assembly.completion())
+        self.lease.release()
+
+    def _finish(self, answer: Completion) -> Reply:
+        self._over = True
+        self.reply = Reply(
+            text=answer.text,
+            tool_calls=answer.tool_calls,
+            reasoning=answer.reasoning,
+            finish_reason=answer.finish_reason,
+            usage=answer.usage,
+            decision=self.lease.decision,
+            raw=answer.raw,
+            seen=Seen(self._ttft_s, self._elapsed_s()),
+        )
+        return self.reply
+
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - (self._sent_at or 0.0)
+
+
+def _joined(pieces: Sequence[ToolCallDelta]) -> ToolCall:
+    return ToolCall(
+        id=next((piece.id for piece in pieces if piece.id), None),
+        name=next((piece.name for piece in pieces if piece.name), ""),
+        arguments="".join(piece.arguments for piece in pieces),
+    )

@@ -1,0 +1,161 @@
+"""A fleet compiled into arrays, one element per deployment, ready to decide on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.errors import UsageError
+from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.curve import Curve
+from agentroute.latency.table import CurveTable
+from agentroute.task import CAPABILITIES
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BIT = {capability: 1 << i for i, capability in enumerate(CAPABILITIES)}
+_SECONDS_PER_HOUR = 3_600.0
+_MILLION = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledFleet:
+    """Arrays of shape (d,) over the deployments; a limit that is unknown is infinite, any other unknown is NaN."""
+
+    deployments: tuple[Deployment, ...]
+    curves: CurveTable
+    window_tokens: Floats
+    slots: Floats
+    block_tokens: Floats
+    blocks: Floats
+    known_pool: Bools
+    pool_rank: Ints
+    """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones."""
+    any_known_pool: bool
+    any_limit: bool
+    """True when some deployment's pool or slots are known, so that requests may have to queue."""
+    offers: Ints
+    """Bits of the capabilities that a deployment is known to have."""
+    lacks: Ints
+    """Bits of the capabilities that it is known not to have."""
+    gpus: Floats
+    usd_per_second: Floats
+    """For all its accelerators together."""
+    usd_per_input_token: Floats
+    usd_per_output_token: Floats
+    pools: tuple[tuple[int, ...], ...]
+    """By deployment, the pool of each of its endpoints."""
+    first_pool: Ints
+    replicated: bool
+    """True when some deployment has several endpoints."""
+    has_twins: bool
+    """True when two deployments may score alike to the last digit: the less busy one should win."""
+    pool_blocks: tuple[float, ...]
+    """By pool, its capacity in blocks."""
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> CompiledFleet:
+        """Compile ``fleet``: fits the curves and gives every endpoint its pool."""
+        deployments = fleet.deployments
+        known = [d.profile.pool for d in deployments]
+        pools, pool_blocks = _pools(deployments)
+        prices = np.array([_prices(d) for d in deployments])
+        slots = np.array([_slots(d) or np.inf for d in deployments], dtype=np.float64)
+        return cls(
+            deployments=deployments,
+            curves=CurveTable([_curve(d) for d in deployments]),
+            window_tokens=np.array([window_tokens(d)[0] or np.inf for d in deployments], dtype=np.float64),
+            slots=slots,
+            block_tokens=np.array([pool.block_tokens if pool else 1 for pool in known], dtype=np.float64),
+            blocks=np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64),
+            known_pool=np.array([pool is not None for pool in known]),
+            pool_rank=np.array([pool is None for pool in known], dtype=np.int64),
+            any_known_pool=any(pool is not None for pool in known),
+            any_limit=any(pool is not None for pool in known) or bool(np.isfinite(slots).any()),
+            offers=np.array([_bits(d, True) for d in deployments], dtype=np.int64),
+            lacks=np.array([_bits(d, False) for d in deployments], dtype=np.int64),
+            gpus=np.array([d.profile.accelerators or np.nan for d in deployments], dtype=np.float64),
+            usd_per_second=prices[:, 0],
+            usd_per_input_token=prices[:, 1],
+            usd_per_output_token=prices[:, 2],
+            pools=pools,
+            first_pool=np.array([indices[0] for indices in pools], dtype=np.int64),
+            replicated=any(len(indices) > 1 for indices in pools),
+            has_twins=len({d.profile.name for d in deployments if d.profile.points}) < len(deployments),
+            pool_blocks=pool_blocks,
+        )
+
+
+def window_tokens(deployment: Deployment) -> tuple[int | None, str]:
+    """The longest prompt and answer together, and its origin; without a limit, the model's own length is assumed."""
+    limits, model = deployment.profile.limits, deployment.model
+    if limits and limits.max_model_len:
+        return limits.max_model_len, limits.provenance.origin
+    if model and model.max_context_tokens:
+        return model.max_context_tokens, "assumed"
+    return None, "unknown"
+
+
+def offered(deployment: Deployment, capability: str) -> bool | None:
+    """Whether a capability is offered: as the deployment says, else as its model says, else unknown."""
+    own = deployment.profile.capabilities
+    for offers in (own.offers if own else {}, deployment.model.capabilities if deployment.model else {}):
+        for name, value in offers.items():
+            if name == capability:
+                return value
+    return None
+
+
+def _bits(deployment: Deployment, value: bool) -> int:
+    return sum(bit for capability, bit in BIT.items() if offered(deployment, capability) is value)
+
+
+def _slots(deployment: Deployment) -> int | None:
+    limits = deployment.profile.limits
+    return limits.max_num_seqs if limits else None
+
+
+def _curve(deployment: Deployment) -> Curve | None:
+    return Curve.fit(deployment.profile.points, slots=_slots(deployment))
+
+
+def _prices(deployment: Deployment) -> tuple[float, float, float]:
+    """US dollars per second of the deployment, per input token, per output token; NaN where it is not paid that way."""
+    price, gpus = deployment.profile.price, deployment.profile.accelerators
+    if price and price.usd_per_million_input_tokens is not None and price.usd_per_million_output_tokens is not None:
+        return np.nan, price.usd_per_million_input_tokens / _MILLION, price.usd_per_million_output_tokens / _MILLION
+    hourly = price.usd_per_accelerator_hour if price else deployment.usd_per_accelerator_hour
+    return (hourly * gpus / _SECONDS_PER_HOUR if hourly and gpus else np.nan), np.nan, np.nan
+
+
+def _pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]:
+    """A pool for each endpoint; deployments that name the same pool share one."""
+    indices: list[tuple[int, ...]] = []
+    capacity: list[float] = []
+    named: dict[str, tuple[int, Deployment]] = {}
+    for deployment in deployments:
+        pool = deployment.profile.pool
+        if deployment.pool is not None:
+            if len(deployment.urls) > 1:
+                raise UsageError(
+                    f"deployment {deployment.name!r} has {len(deployment.urls)} endpoints with a KV memory each; they "
+                    f"cannot share the pool {deployment.pool!r}, so make each endpoint a deployment"
+                )
+            if deployment.pool in named:
+                index, other = named[deployment.pool]
+                if pool != other.profile.pool:
+                    raise UsageError(
+                        f"deployments {other.name!r} and {deployment.name!r} share the pool {deployment.pool!r}, "
+                        f"but their profiles describe it differently; give both the same limits.kv_pool"
+                    )
+                indices.append((index,))
+                continue
+            named[deployment.pool] = len(capacity), deployment
+        endpoints = max(1, len(deployment.urls))
+        indices.append(tuple(range(len(capacity), len(capacity) + endpoints)))
+        capacity += [float(pool.blocks) if pool else np.inf] * endpoints
+    return tuple(indices), tuple(capacity)

@@ -1,0 +1,228 @@
+"""``agentroute.toml``: the deployments of a fleet and the routes over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PrivateAttr, field_validator, model_validator
+
+from agentroute.catalogue import shipped
+from agentroute.errors import ConfigError, FileError, UnknownNameError, suggest
+from agentroute.files import locate, parse, read_text, validate
+from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.points import Statistic
+from agentroute.origin import Frozen, Name, Positive
+from agentroute.policy import OBJECTIVES
+from agentroute.profile import Profile
+from agentroute.route import Route
+from agentroute.task import Slo
+
+ADAPTERS = ("llamacpp", "openai")
+"""The names an adapter may have in a configuration file; a test holds them equal to ``agentroute.adapters``."""
+
+Url = Annotated[str, Field(max_length=2_000)]
+EnvironmentVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+
+
+class SloTable(Frozen):
+    """An SLO with its statistic, and whether it is hard."""
+
+    value: Positive
+    """The limit, in the unit of the key that holds it."""
+    stat: Statistic = "mean"
+    """The statistic it is about; default mean."""
+    hard: bool = False
+    """True: a deployment that is not predicted to keep it is refused; default false: it ranks lower."""
+
+
+class DeploymentConfig(Frozen):
+    """One running server group."""
+
+    name: Name
+    """Its name, unique in the file."""
+    profile: str = Field(min_length=1, max_length=1_000)
+    """A shipped profile's name, or the path of a profile file relative to this one (it ends in .toml or .json)."""
+    base_url: Url | None = None
+    """The server's base URL, with or without /v1."""
+    urls: tuple[Url, ...] = ()
+    """Several base URLs, when it has identical replicas; instead of base_url."""
+    adapter: str = "openai"
+    """Which wire it speaks; default openai."""
+    served_model: Name | None = None
+    """The model id on the wire; default: the first that the server lists."""
+    api_key_env: EnvironmentVariable | None = None
+    """The environment variable that holds the server's key; default: no key."""
+    pool: Name | None = None
+    """A name for its KV memory, when another deployment stands on the same; default: its own."""
+
+    @field_validator("adapter")
+    @classmethod
+    def _adapter_exists(cls, value: str) -> str:
+        if value not in ADAPTERS:
+            raise ValueError(f"there is no adapter {value!r}; {suggest(value, ADAPTERS)}")
+        return value
+
+    @field_validator("base_url", "urls")
+    @classmethod
+    def _urls_are_plain(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        for url in (value,) if isinstance(value, str) else value or ():
+            check_url(url)
+        return value
+
+    @model_validator(mode="after")
+    def _has_an_endpoint(self) -> DeploymentConfig:
+        if (self.base_url is None) == (not self.urls):
+            raise ValueError("must give either base_url or urls")
+        return self
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Every base URL."""
+        return (self.base_url,) if self.base_url else self.urls
+
+
+class RouteConfig(Frozen):
+    """What applies to the tasks of one route."""
+
+    objective: str | None = None
+    """fit, cost or latency; default: the file's objective."""
+    ttft_ms: Positive | SloTable | None = None
+    """Time to the first token in milliseconds; a bare number is a soft mean."""
+    tpot_ms: Positive | SloTable | None = None
+    """Time per output token in milliseconds; a bare number is a soft mean."""
+    deadline_s: Positive | SloTable | None = None
+    """Time to the whole answer in seconds; a bare number is a soft mean."""
+    allow: tuple[Name, ...] | None = Field(None, min_length=1)
+    """Names of the deployments that may be chosen; default: all."""
+
+    @field_validator("objective")
+    @classmethod
+    def _objective_exists(cls, value: str | None) -> str | None:
+        return _objective(value)
+
+
+class Config(Frozen):
+    """A whole ``agentroute.toml``."""
+
+    format: Literal[1] = 1
+    """The version of this file format; default 1."""
+    objective: str = "fit"
+    """What routes optimise unless they say otherwise: fit, cost or latency; default fit."""
+    deployments: tuple[DeploymentConfig, ...] = Field(min_length=1, max_length=1_000)
+    """The running server groups."""
+    routes: dict[Name, RouteConfig] = Field(default_factory=dict)
+    """Routes by name; ``default`` applies to tasks that name none."""
+    _path: Path = PrivateAttr(default=Path("agentroute.toml"))
+    _profiles: tuple[Profile, ...] = PrivateAttr(default=())
+
+    @field_validator("objective")
+    @classmethod
+    def _objective_exists(cls, value: str) -> str:
+        return _objective(value) or value
+
+    @classmethod
+    def load(cls, path: str | Path) -> Config:
+        """Read a configuration and the profiles it names; raises ``ConfigError`` or ``ProfileError``."""
+        path = Path(path)
+        text = read_text(path, ConfigError)
+        config = validate(cls, parse(text, path, ConfigError), text=text, path=path, error=ConfigError)
+        config._path = path
+        config._check_names(text)
+        config._profiles = tuple(config._profile(i, text) for i in range(len(config.deployments)))
+        return config
+
+    def fleet(self) -> Fleet:
+        """The deployments, with their profiles, models, accelerators and prices looked up."""
+        return Fleet(
+            self._deployment(declared, profile)
+            for declared, profile in zip(self.deployments, self._profiles, strict=True)
+        )
+
+    def router_routes(self) -> list[Route]:
+        """The routes; a bare SLO is soft."""
+        return [
+            Route(
+                name=name,
+                objective=route.objective,
+                ttft_ms=_slo(route.ttft_ms),
+                tpot_ms=_slo(route.tpot_ms),
+                deadline_s=_slo(route.deadline_s),
+                allow=frozenset(route.allow) if route.allow is not None else None,
+            )
+            for name, route in self.routes.items()
+        ]
+
+    def _check_names(self, text: str) -> None:
+        names = [deployment.name for deployment in self.deployments]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                raise self._error(f"there is a deployment {name!r} already; give each its own", text, i, "name")
+        for route, declared in self.routes.items():
+            for name in declared.allow or ():
+                if name not in names:
+                    line = locate(text, ("routes", route, "allow"))
+                    message = f"there is no deployment {name!r}; {suggest(name, names)}"
+                    raise ConfigError(message, path=self._path, key=f"routes.{route}.allow", line=line)
+
+    def _profile(self, i: int, text: str) -> Profile:
+        name = self.deployments[i].profile
+        try:
+            if name.endswith((".toml", ".json")):
+                profile = Profile.load(self._path.parent / name)
+            else:
+                profile = shipped().profile(name)
+            shipped().deployment(profile)
+        except FileError:
+            raise
+        except UnknownNameError as problem:
+            raise self._error(str(problem), text, i, "profile") from None
+        return profile
+
+    def _deployment(self, declared: DeploymentConfig, profile: Profile) -> Deployment:
+        known = shipped().deployment(profile)
+        return Deployment(
+            name=declared.name,
+            profile=profile,
+            model=known.model,
+            accelerator=known.accelerator,
+            usd_per_accelerator_hour=known.usd_per_accelerator_hour,
+            urls=declared.endpoints,
+            adapter=declared.adapter,
+            served_model=declared.served_model,
+            api_key_env=declared.api_key_env,
+            pool=declared.pool,
+        )
+
+    def _error(self, message: str, text: str, i: int, key: str) -> ConfigError:
+        line = locate(text, ("deployments", i, key))
+        return ConfigError(message, path=self._path, key=f"deployments[{i}].{key}", line=line)
+
+
+def check_url(url: str) -> None:
+    """Raise ``ValueError`` unless ``url`` is a plain http or https address without credentials in it."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in url):
+        raise ValueError(f"must be an address such as http://127.0.0.1:8080, got {url[:100]!r}")
+    if parts.username or parts.password:
+        raise ValueError("must not hold a password; put the key into the environment and name it in api_key_env")
+    if parts.query or parts.fragment:
+        raise ValueError(f"must not have a query or a fragment, got {url[:100]!r}")
+
+
+def _objective(value: str | None) -> str | None:
+    if value is not None and value not in OBJECTIVES:
+        raise ValueError(f"there is no objective {value!r}; {suggest(value, OBJECTIVES)}")
+    return value
+
+
+def _slo(value: float | SloTable | None) -> Slo | None:
+    if value is None or isinstance(value, int | float):
+        return None if value is None else Slo(value, hard=False)
+    return Slo(value.value, stat=value.stat, hard=value.hard)

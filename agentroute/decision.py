@@ -1,0 +1,195 @@
+"""The answer: what was chosen, what to expect of it, and why the others were not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agentroute.assessment import Assessment, Metric
+from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.fleet import Deployment
+from agentroute.latency.estimate import Estimate
+from agentroute.policy import objective
+from agentroute.reasons import refused, sources, standing
+from agentroute.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The KV blocks of a pool: ``free`` of ``blocks`` are not held; one request of the task needs ``needed``."""
+
+    free: int
+    blocks: int
+    needed: int
+
+    @property
+    def share(self) -> float:
+        """Share of the pool that would still be free."""
+        return (self.free - self.needed) / self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A deployment that could take the task, and what to expect of it. ``None`` is unknown."""
+
+    deployment: str
+    model: str | None
+    profile: str
+    split: str | None
+    n: int
+    """Requests that would be in flight there, this task's siblings included."""
+    n_run: int
+    """Those of them that would run at once; the others wait."""
+    ttft_ms: Estimate | None
+    tpot_ms: Estimate | None
+    e2e_ms: Estimate | None
+    wait_ms: float
+    """The part of TTFT and E2E that is waiting for a place."""
+    cost_usd: Estimate | None
+    headroom: Headroom | None
+    standing: str
+    """How it stands against the winner: the reason it was chosen, or the one reason it was not."""
+    sources: tuple[str, ...]
+    """Where its numbers come from, one sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where a task should go. A value: it carries the state it was decided on, the rest is worked out on demand."""
+
+    task: Task
+    objective: str
+    _assessment: Assessment = field(repr=False)
+    _best: int = field(repr=False)
+    decided_at: float
+    """The router's clock at the decision, in seconds."""
+
+    @property
+    def chosen(self) -> Deployment:
+        """The chosen deployment."""
+        return self._assessment.fleet.deployments[self._best]
+
+    @property
+    def deployment(self) -> str:
+        """The chosen deployment's name."""
+        return self.chosen.name
+
+    @property
+    def model(self) -> str | None:
+        """The chosen deployment's model; ``None`` when nobody named it."""
+        return self.chosen.model_name
+
+    @property
+    def pool(self) -> int:
+        """The number of the KV pool that the request would stand on."""
+        return int(self._assessment.pool[self._best])
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of it that one request holds."""
+        return int(self._assessment.units[self._best])
+
+    @property
+    def url(self) -> str | None:
+        """The base URL of the chosen endpoint; ``None`` when the deployment has none."""
+        urls = self.chosen.urls
+        if not urls:
+            return None
+        return urls[self._assessment.fleet.pools[self._best].index(self.pool)]
+
+    @property
+    def ttft_ms(self) -> Estimate | None:
+        """Time to the first token, waiting included; ``None`` when nothing was measured."""
+        return estimate(self._assessment, self._best, "ttft_ms")
+
+    @property
+    def tpot_ms(self) -> Estimate | None:
+        """Time per output token after the first; ``None`` when nothing was measured."""
+        return estimate(self._assessment, self._best, "tpot_ms")
+
+    @property
+    def e2e_ms(self) -> Estimate | None:
+        """Time to the whole answer, waiting included; ``None`` when nothing was measured."""
+        return estimate(self._assessment, self._best, "e2e_ms")
+
+    @property
+    def cost_usd(self) -> Estimate | None:
+        """US dollars for one request; ``None`` without a price or without a measured latency."""
+        return _cost(self._assessment, self._best)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Every deployment that could take the task, best first."""
+        order = self._assessment.order(objective(self.objective))
+        rest = [int(d) for d in order if d != self._best]
+        return tuple(self._candidate(d) for d in (self._best, *rest))
+
+    @property
+    def rejected(self) -> dict[str, str]:
+        """Every deployment that could not take it, with its one reason."""
+        return rejections(self._assessment)
+
+    def explain(self) -> str:
+        """Candidates, estimates and reasons, as plain text."""
+        from agentroute.explain import explain
+
+        return explain(self)
+
+    def _candidate(self, d: int) -> Candidate:
+        a, deployment = self._assessment, self._assessment.fleet.deployments[d]
+        return Candidate(
+            deployment=deployment.name,
+            model=deployment.model_name,
+            profile=deployment.profile.name,
+            split=deployment.profile.split,
+            n=int(a.n[d]),
+            n_run=int(a.n_run[d]),
+            ttft_ms=estimate(a, d, "ttft_ms"),
+            tpot_ms=estimate(a, d, "tpot_ms"),
+            e2e_ms=estimate(a, d, "e2e_ms"),
+            wait_ms=float(a.wait_ms[d]) if a.wait_ms is not None else 0.0,
+            cost_usd=_cost(a, d),
+            headroom=_headroom(a, d),
+            standing=standing(a, d, self._best, self.objective),
+            sources=sources(deployment),
+        )
+
+
+def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
+    """A metric at deployment ``d`` with its band, in milliseconds."""
+    mean = float(getattr(a, metric)[d])
+    if mean != mean:
+        return None
+    band = 1.0 + a.band(d, metric)
+    return Estimate(mean, mean / band, mean * band, "measured", a.extrapolated(d))
+
+
+def _cost(a: Assessment, d: int) -> Estimate | None:
+    mean = float(a.cost_usd[d])
+    if mean != mean:
+        return None
+    price = a.fleet.deployments[d].profile.price
+    origin = price.provenance.origin if price else "assumed"
+    if a.fleet.usd_per_input_token[d] == a.fleet.usd_per_input_token[d]:
+        return Estimate(mean, mean, mean, origin)
+    band = 1.0 + a.band(d, "e2e_ms")
+    return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
+
+
+def _headroom(a: Assessment, d: int) -> Headroom | None:
+    if not a.fleet.known_pool[d]:
+        return None
+    blocks = int(a.fleet.blocks[d])
+    return Headroom(free=blocks - int(a.held[d]), blocks=blocks, needed=int(a.units[d]))
+
+
+def rejections(a: Assessment) -> dict[str, str]:
+    """The one reason of every deployment that cannot take the task."""
+    return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.feasible[d]}
+
+
+def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
+    """The error for a task that no deployment can take (now)."""
+    size = f"{task.context_tokens:,} context and {task.max_output_tokens or 'unset'} output tokens"
+    if a.able.any():
+        return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
+    return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

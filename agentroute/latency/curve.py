@@ -1,0 +1,156 @@
+"""A deployment's measured points as a rectangular grid of logarithms over (isl, osl, concurrency).
+
+Between measured loads the grid is interpolated, linearly in the logarithms. Every cell that was not measured, and a
+guard cell far beyond each end, is filled from the nearest measured cell by a power law whose exponents come from the
+points themselves, within physical bounds. So nothing is ever clamped: outside the measured loads the power law goes on,
+and the answer says that it is extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.latency.points import Point
+
+Array = NDArray[np.float64]
+
+GUARD = float(np.log(64.0))
+"""How far beyond the ends the guard cells lie: a factor of 64. Beyond them the same slope continues."""
+
+TTFT_BOUNDS = ((0.3, 2.0), (-0.5, 0.1), (0.0, 1.5))
+TPOT_BOUNDS = ((0.0, 1.0), (-0.5, 0.2), (0.0, 1.0))
+"""Least and greatest exponents over isl, osl and concurrency. Prefill is between constant overhead and quadratic
+attention; decode between weight-bound (0) and fully shared (1); a longer answer only thins out the prefills."""
+
+TTFT_EXPONENTS = (1.0, 0.0, 0.5)
+TPOT_EXPONENTS = (0.1, 0.0, 0.5)
+"""Assumed exponents along an axis on which only one value was measured."""
+
+TTFT_BAND, TPOT_BAND, LEAST_BAND = 0.30, 0.10, 0.05
+"""Assumed relative error where the points are too few to tell: by how much predicting one step beyond the measured
+loads missed, over the public curves of InferenceX and NVIDIA's gap analysis."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A grid with axes ``isl``, ``osl``, ``n`` (ascending logarithms, guards included).
+
+    ``ln_ttft`` and ``ln_tpot`` have shape (isl, osl, n) and hold the logarithm of milliseconds. ``measured`` is 1.0
+    where a cell was measured, or lies between two measured concurrencies, and 0.0 where it was filled.
+    """
+
+    isl: Array
+    osl: Array
+    n: Array
+    ln_ttft: Array
+    ln_tpot: Array
+    measured: Array
+    ttft_band: float
+    tpot_band: float
+
+    @classmethod
+    def fit(cls, points: Iterable[Point], *, slots: int | None = None) -> Curve | None:
+        """The curve through ``points``, or ``None`` when none has both a mean TTFT and a mean TPOT.
+
+        A closed loop with more requests than ``slots`` measures its own queue, so those points are left out unless
+        there are no others.
+        """
+        rows = [
+            (*point.load, ttft_ms, tpot_ms)
+            for point in points
+            if (ttft_ms := point.mean_ttft_ms()) is not None and (tpot_ms := point.mean_tpot_ms()) is not None
+        ]
+        if slots is not None:
+            rows = [row for row in rows if row[2] <= slots] or rows
+        if not rows:
+            return None
+        data: Array = np.log(np.array(sorted(rows), dtype=np.float64))
+        loads, ttft, tpot = data[:, :3], data[:, 3], data[:, 4]
+        axes = [_with_guards(np.unique(loads[:, axis])) for axis in range(3)]
+        cells = np.stack([np.searchsorted(axes[axis], loads[:, axis]) for axis in range(3)], axis=1)
+        measured, known_ttft, known_tpot = _between(cells, ttft, tpot, axes)
+        ttft_law = _exponents(loads, ttft, TTFT_BOUNDS, TTFT_EXPONENTS)
+        tpot_law = _exponents(loads, tpot, TPOT_BOUNDS, TPOT_EXPONENTS)
+        return cls(
+            isl=axes[0],
+            osl=axes[1],
+            n=axes[2],
+            ln_ttft=_fill(known_ttft, measured, axes, ttft_law),
+            ln_tpot=_fill(known_tpot, measured, axes, tpot_law),
+            measured=measured.astype(np.float64),
+            ttft_band=_band(cells, ttft, axes[2], TTFT_BAND),
+            tpot_band=_band(cells, tpot, axes[2], TPOT_BAND),
+        )
+
+    def doublings_outside(self, load: tuple[float, float, float]) -> float:
+        """How far ``load`` (logarithms) lies outside the measured range, in doublings summed over the axes."""
+        outside = 0.0
+        for axis, x in zip((self.isl, self.osl, self.n), load, strict=True):
+            outside += max(axis[1] - x, x - axis[-2], 0.0)
+        return outside / float(np.log(2.0))
+
+
+def _with_guards(knots: Array) -> Array:
+    return np.concatenate(([knots[0] - GUARD], knots, [knots[-1] + GUARD]))
+
+
+def _columns(cells: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Rows of ``cells`` by (isl, osl); each ascends in concurrency because the points are sorted."""
+    keys = cells[:, 0] * (cells[:, 1].max() + 1) + cells[:, 1]
+    return [np.flatnonzero(keys == key) for key in np.unique(keys)]
+
+
+def _between(
+    cells: NDArray[np.intp], ttft: Array, tpot: Array, axes: list[Array]
+) -> tuple[NDArray[np.bool_], Array, Array]:
+    """Which cells are measured or between two measured concurrencies, and their TTFT and TPOT."""
+    shape = tuple(len(axis) for axis in axes)
+    measured, known = np.zeros(shape, dtype=np.bool_), np.zeros((2, *shape))
+    for rows in _columns(cells):
+        (i, j, first), last = cells[rows[0]], cells[rows[-1], 2]
+        span = slice(first, last + 1)
+        measured[i, j, span] = True
+        for values, into in zip((ttft, tpot), known, strict=True):
+            into[i, j, span] = np.interp(axes[2][span], axes[2][cells[rows, 2]], values[rows])
+    return measured, known[0], known[1]
+
+
+def _exponents(
+    loads: Array, values: Array, bounds: tuple[tuple[float, float], ...], assumed: tuple[float, ...]
+) -> Array:
+    """Exponents of a power law over (isl, osl, n) by least squares, each kept within its bounds."""
+    exponents = np.array(assumed)
+    free = [axis for axis in range(3) if np.ptp(loads[:, axis]) > 0]
+    rest = values - loads @ np.where([axis in free for axis in range(3)], 0.0, exponents)
+    design = np.column_stack([loads[:, free], np.ones(len(loads))])
+    solution = np.linalg.lstsq(design, rest, rcond=None)[0]
+    for axis, value in zip(free, solution, strict=False):
+        exponents[axis] = np.clip(value, *bounds[axis])
+    return exponents
+
+
+def _fill(known: Array, measured: NDArray[np.bool_], axes: list[Array], exponents: Array) -> Array:
+    """Every cell: its own value if known, else the nearest known one carried over by the power law."""
+    places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
+    sources, holes = places[measured], places[~measured]
+    nearest = np.abs(holes[:, None, :] - sources[None, :, :]).sum(axis=2).argmin(axis=1)
+    filled = known.copy()
+    filled[~measured] = known[measured][nearest] + (holes - sources[nearest]) @ exponents
+    return filled
+
+
+def _band(cells: NDArray[np.intp], values: Array, n_axis: Array, assumed: float) -> float:
+    """80th percentile of the relative error when each inner point is left out and interpolated from its neighbours."""
+    errors = []
+    for rows in _columns(cells):
+        x, y = n_axis[cells[rows, 2]], values[rows]
+        for i in range(1, len(rows) - 1):
+            guess = np.interp(x[i], x[[i - 1, i + 1]], y[[i - 1, i + 1]])
+            errors.append(abs(float(guess - y[i])))
+    if len(errors) < 3:
+        return assumed
+    return max(LEAST_BAND, float(np.expm1(np.quantile(errors, 0.8))))

@@ -1,0 +1,75 @@
+"""Asking a server what it is, without a router: the drivers of an adapter's conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import httpx
+
+from agentroute.adapters.base import Adapter, Conversation, Discovery
+from agentroute.errors import BackendError
+from agentroute.transport import HEADERS, LIMITS, Target, Timeout, environment, failures, send
+from agentroute.wire import Answer, Request
+
+R = TypeVar("R")
+
+
+def converse(talk: Conversation[R], ask: Callable[[Request], Answer]) -> R:
+    """Drive a conversation to its result: every request it yields is asked, and the answer sent back."""
+    try:
+        request = next(talk)
+        while True:
+            request = talk.send(ask(request))
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    finally:
+        talk.close()
+
+
+async def aconverse(talk: Conversation[R], ask: Callable[[Request], Awaitable[Answer]]) -> R:
+    """The same with an asynchronous ``ask``."""
+    try:
+        request = next(talk)
+        while True:
+            request = talk.send(await ask(request))
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+    finally:
+        talk.close()
+
+
+def probe(
+    url: str,
+    adapter: Adapter,
+    *,
+    api_key_env: str | None = None,
+    timeout: Timeout | None = None,
+    transport: httpx.BaseTransport | None = None,
+) -> Discovery:
+    """What the server at ``url`` says of itself.
+
+    Raises ``UsageError`` for a URL that is none or a key that is not set, ``BackendError`` when the server is down,
+    slow, or does not answer as the adapter expects.
+    """
+    target, timeout = Target.of(url, api_key_env), timeout or Timeout()
+    with environment():
+        client = httpx.Client(timeout=timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=transport)
+    with client:
+
+        def ask(request: Request) -> Answer:
+            with failures(timeout):
+                return send(client, target.request(client, request))
+
+        try:
+            return converse(adapter.discover(), ask)
+        except BackendError as error:
+            raise BackendError(
+                error.kind,
+                target.hide(error.detail),
+                url=target.shown,
+                status=error.status,
+                retry_after_s=error.retry_after_s,
+            ) from (error.__cause__ or error)

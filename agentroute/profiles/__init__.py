@@ -1,0 +1,1 @@
+"""The data that ships with agentroute: models, accelerators, prices and deployment profiles, as TOML files."""

@@ -1,0 +1,152 @@
+"""Why a deployment cannot take a task, or lost, in one sentence with numbers; and where its numbers come from."""
+
+from __future__ import annotations
+
+import math
+
+from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
+from agentroute.compiled import BIT, offered, window_tokens
+from agentroute.fleet import Deployment
+from agentroute.origin import Provenance
+from agentroute.policy import SLO_MARGIN, objective
+
+NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
+
+
+def milliseconds(value: float) -> str:
+    """A time as a person reads it: ``850 us``, ``12.3 ms``, ``4.2 s``."""
+    if math.isnan(value):
+        return "unknown"
+    if value < 1:
+        return f"{value * 1_000:.0f} us"
+    if value < 100:
+        return f"{value:.1f} ms"
+    if value < 1_000:
+        return f"{value:.0f} ms"
+    if value < 100_000:
+        return f"{value / 1_000:.2f} s" if value < 10_000 else f"{value / 1_000:.1f} s"
+    return f"{value / 1_000:,.0f} s"
+
+
+def refused(a: Assessment, d: int) -> str:
+    """The one reason why deployment ``d`` cannot take the task."""
+    ask, fleet, deployment = a.ask, a.fleet, a.fleet.deployments[d]
+    if ask.allowed is not None and not ask.allowed[d]:
+        return "the route does not allow it"
+    window, origin = window_tokens(deployment)
+    if window is not None and ask.context_tokens + (ask.osl if ask.output_is_set else 1) > window:
+        output = f"{ask.osl:,} output" if ask.output_is_set else "any output"
+        return f"{ask.context_tokens:,} context and {output} tokens do not fit its window of {window:,} ({origin})"
+    if a.units[d] > fleet.blocks[d]:
+        return (
+            f"one request needs {a.units[d]:,.0f} KV blocks of {fleet.block_tokens[d]:,.0f} tokens, "
+            f"its pool has {fleet.blocks[d]:,.0f}"
+        )
+    for capability, bit in BIT.items():
+        if ask.needs & bit & int(fleet.lacks[d]):
+            return f"it does not offer {capability}"
+    for limit in ask.limits:
+        if limit.hard and (reason := _broken(a, d, limit)):
+            return reason
+    free = fleet.blocks[d] - a.held[d]
+    return f"one request needs {a.units[d]:,.0f} KV blocks, {free:,.0f} of {fleet.blocks[d]:,.0f} are free now"
+
+
+def _broken(a: Assessment, d: int, limit: Limit) -> str | None:
+    judged = float(a.judged_ms(limit)[d])
+    name, allowed = NAMES[limit.metric], milliseconds(limit.limit_ms)
+    if math.isnan(judged):
+        return f"its {name} is unknown (nothing measured), so a hard limit of {allowed} cannot be promised"
+    if judged <= limit.limit_ms:
+        return None
+    what = name if limit.stat == "mean" else f"{name} {limit.stat} (not measured; high end of the mean's band)"
+    at = f" at {a.n[d]:.0f} in flight" if a.n[d] > 1 else ""
+    return f"{what} of {milliseconds(judged)}{at} is over the hard limit of {allowed}"
+
+
+def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
+    """How deployment ``d`` stands against the chosen one: why it was chosen, or the one reason why not."""
+    if d == best:
+        return f"{_slo_standing(a, d)}; best by {objective_name}: {measure(a, d, objective_name)}"
+    own, winning = int(a.rank[d]), int(a.rank[best])
+    if own // SLO_STEP != winning // SLO_STEP:
+        return _slo_standing(a, d)
+    if own & UNKNOWN_CAPABILITY and not winning & UNKNOWN_CAPABILITY:
+        missing = [name for name, bit in BIT.items() if a.ask.needs & bit & ~int(a.fleet.offers[d])]
+        return f"whether it offers {', '.join(missing)} is unknown"
+    if a.fleet.pool_rank[d] > a.fleet.pool_rank[best]:
+        return "KV unknown"
+    if own >= MISSED:
+        return _slo_standing(a, d)
+    return f"{objective_name}: {measure(a, d, objective_name)} against {measure(a, best, objective_name)}"
+
+
+def _slo_standing(a: Assessment, d: int) -> str:
+    if not a.ask.limits:
+        return "no SLO to keep"
+    worst, share = a.ask.limits[0], -1.0
+    for limit in a.ask.limits:
+        own = float(a.judged_ms(limit)[d]) / limit.limit_ms
+        if math.isnan(own):
+            return f"{NAMES[limit.metric]} unknown, so no SLO on it can be promised"
+        if own > share:
+            worst, share = limit, own
+    name, allowed = NAMES[worst.metric], milliseconds(worst.limit_ms)
+    if share > 1:
+        return f"misses {name} of {allowed} by {share - 1:.0%}"
+    close = "" if share <= 1 - SLO_MARGIN else f", less than the {SLO_MARGIN:.0%} wanted"
+    return f"keeps {name} of {allowed} with {1 - share:.0%} to spare{close}"
+
+
+def measure(a: Assessment, d: int, objective_name: str) -> str:
+    """What the objective sees at deployment ``d``, with its unit."""
+    value = float(objective(objective_name)(a)[d])
+    if math.isnan(value):
+        return "unknown"
+    match objective_name:
+        case "cost":
+            return f"${value:.3g} per request"
+        case "latency":
+            return f"{milliseconds(value)} to the answer"
+        case _ if a.fleet.known_pool[d]:
+            return f"{value:.1%} of its KV blocks"
+        case _:
+            return f"{value:.3g} GPU-seconds per request"
+
+
+def sources(deployment: Deployment) -> tuple[str, ...]:
+    """Where the numbers of a deployment come from, one line for each kind of number."""
+    profile = deployment.profile
+    lines = [f"latency: {_said(block.provenance)}" for block in profile.measurements] or ["latency: unknown"]
+    window, origin = window_tokens(deployment)
+    window_source = profile.limits.provenance.source if profile.limits and profile.limits.max_model_len else None
+    lines.append(
+        f"window: {window:,} tokens, {origin}{f': {window_source}' if window_source else ' from the model'}"
+        if window
+        else "window: unknown"
+    )
+    pool, limits = profile.pool, profile.limits
+    lines.append(
+        f"KV pool: {pool.blocks:,} blocks of {pool.block_tokens:,} tokens, {_said(limits.provenance)}"
+        if pool and limits
+        else "KV pool: unknown"
+    )
+    if profile.price:
+        lines.append(f"price: {_said(profile.price.provenance)}")
+    elif deployment.usd_per_accelerator_hour:
+        hourly = deployment.usd_per_accelerator_hour
+        lines.append(f"price: ${hourly:g} per accelerator-hour, assumed (prices.toml)")
+    else:
+        lines.append("price: unknown")
+    for capability in BIT:
+        if offered(deployment, capability) is not None and profile.capabilities:
+            lines.append(f"capabilities: {_said(profile.capabilities.provenance)}")
+            break
+    return tuple(lines)
+
+
+def _said(provenance: Provenance) -> str:
+    parts = [provenance.origin, provenance.source]
+    parts += [f"on {provenance.date.isoformat()}"] if provenance.date else []
+    parts += [f"quality {provenance.quality}"] if provenance.quality else []
+    return ", ".join(parts)

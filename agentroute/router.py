@@ -1,0 +1,201 @@
+"""The router: which deployment a task should go to, and the hold that makes the answer true."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from agentroute.assessment import Ask, Assessment, Limit, Metric, State
+from agentroute.compiled import BIT, CompiledFleet
+from agentroute.decision import Decision, refusal
+from agentroute.errors import UnknownNameError, UsageError
+from agentroute.fleet import Deployment, Fleet
+from agentroute.policy import objective as objective_by_name
+from agentroute.route import Route
+from agentroute.state.ledger import Hold, Ledger
+from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
+
+_MS_PER: dict[Metric, float] = {"ttft_ms": 1.0, "tpot_ms": 1.0, "e2e_ms": 1_000.0}
+
+
+class Router:
+    """Decides where tasks go. Thread-safe.
+
+    ``objective`` applies where neither task nor route names one; ``clock`` gives seconds that never go back.
+    Raises ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        objective: str = "fit",
+        routes: Iterable[Route] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.fleet = fleet
+        self.objective = objective
+        self.routes = {"default": Route(name="default")} | {route.name: route for route in routes}
+        self._clock = clock
+        self._compiled = CompiledFleet.of(fleet)
+        self._ledger = Ledger.of(self._compiled.pool_blocks)
+        self._lock = threading.Lock()
+        names = [deployment.name for deployment in fleet.deployments]
+        self._allowed = {}
+        for route in self.routes.values():
+            for name in route.allow or ():
+                if name not in names:
+                    raise UnknownNameError("deployment", name, names)
+            self._check_objective(route.objective or objective)
+            if route.allow is not None:
+                self._allowed[route.name] = np.array([name in route.allow for name in names])
+
+    @classmethod
+    def from_config(cls, path: str | Path = "agentroute.toml") -> Self:
+        """A router over the deployments and routes of a configuration file; raises ``ConfigError``."""
+        from agentroute.config import Config
+
+        config = Config.load(path)
+        return cls(config.fleet(), objective=config.objective, routes=config.router_routes())
+
+    @classmethod
+    def shipped(cls, *, objective: str = "fit") -> Self:
+        """A router over the shipped profiles. It only decides: they have no endpoints to call."""
+        return cls(Fleet.shipped(), objective=objective)
+
+    def decide(self, task: Task) -> Decision:
+        """Where ``task`` should go now. A dry run: holds nothing.
+
+        One request that can never fit is refused; siblings beyond what runs at once queue, and the wait is part of the
+        prediction. Raises ``NoFeasibleDeployment`` with every deployment's reason.
+        """
+        ask, chosen = self._ask(task)
+        with self._lock:
+            return self._decide(task, ask, chosen, room_now=False)
+
+    def acquire(self, task: Task) -> Lease:
+        """Decide among the deployments that have room now, and hold one request's share of the KV pool.
+
+        Use the lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a
+        feasible deployment if others had finished.
+        """
+        ask, chosen = self._ask(task)
+        with self._lock:
+            decision = self._decide(task, ask, chosen, room_now=True)
+            hold = self._ledger.take(decision.pool, decision.blocks, task)
+            if hold is None:
+                raise AssertionError("a deployment was chosen that has no room")
+        return Lease(self, decision, hold)
+
+    def _decide(self, task: Task, ask: Ask, objective: str, *, room_now: bool) -> Decision:
+        self._ledger.settle(now := self._clock())
+        state = State(
+            held=self._ledger.held,
+            in_flight=self._ledger.in_flight,
+            siblings=self._ledger.siblings(task) if ask.concurrency > 1 else {},
+        )
+        assessment = Assessment(self._compiled, ask, state, room_now=room_now)
+        best = assessment.best(objective_by_name(objective))
+        if best is None:
+            raise refusal(task, assessment)
+        return Decision(task, objective, assessment, best, now)
+
+    def _ask(self, task: Task) -> tuple[Ask, str]:
+        """The task as numbers, completed by its route, and the objective to choose by."""
+        route = self.routes.get(task.route)
+        if route is None:
+            raise UnknownNameError("route", task.route, self.routes)
+        needs = 0
+        for need in task.needs:
+            needs |= BIT[need]  # type: ignore[index]
+        ask = Ask(
+            context_tokens=task.context_tokens,
+            isl=task.expected_context_tokens or task.context_tokens,
+            osl=task.max_output_tokens or UNSET_OUTPUT_TOKENS,
+            output_is_set=task.max_output_tokens is not None,
+            concurrency=task.concurrency,
+            needs=needs,
+            limits=_limits(task, route),
+            allowed=self._allowed.get(route.name),
+        )
+        objective = task.objective or route.objective or self.objective
+        if task.objective:
+            self._check_objective(objective)
+        return ask, objective
+
+    def _check_objective(self, name: str) -> None:
+        objective_by_name(name)
+        fleet = self._compiled
+        if name == "cost" and bool(np.all(np.isnan(fleet.usd_per_second) & np.isnan(fleet.usd_per_input_token))):
+            raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
+
+    def _release(self, hold: Hold, after_s: float) -> None:
+        with self._lock:
+            if after_s > 0:
+                self._ledger.leave(hold, at=self._clock() + after_s)
+            else:
+                self._ledger.free(hold)
+
+
+def _limits(task: Task, route: Route) -> tuple[Limit, ...]:
+    """The SLOs that apply: the task's own, else the route's."""
+    limits = []
+    metrics: tuple[tuple[Metric, float | Slo | None, Slo | None], ...] = (
+        ("ttft_ms", task.ttft_ms, route.ttft_ms),
+        ("tpot_ms", task.tpot_ms, route.tpot_ms),
+        ("e2e_ms", task.deadline_s, route.deadline_s),
+    )
+    for metric, own, inherited in metrics:
+        if own is None and inherited is None:
+            continue
+        chosen = slo(own) or inherited
+        if chosen is not None:
+            limits.append(Limit(metric, chosen.value * _MS_PER[metric], chosen.stat, chosen.hard))
+    return tuple(limits)
+
+
+class Lease:
+    """A decision and the hold behind it, for one request. Leaving the block lets go of it."""
+
+    def __init__(self, router: Router, decision: Decision, hold: Hold) -> None:
+        self.decision = decision
+        self._router, self._hold = router, hold
+        self._released = False
+
+    @property
+    def deployment(self) -> Deployment:
+        """The chosen deployment."""
+        return self.decision.chosen
+
+    @property
+    def url(self) -> str | None:
+        """The base URL of the chosen endpoint, or ``None`` when the deployment has none."""
+        return self.decision.url
+
+    def release(self, after_s: float = 0.0) -> None:
+        """Let go, now or after the seconds that a runtime keeps a cancelled request; a second time does nothing."""
+        if not self._released:
+            self._released = True
+            self._router._release(self._hold, after_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()

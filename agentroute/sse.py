@@ -1,0 +1,81 @@
+"""Server-sent events, decoded as the bytes arrive. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+from agentroute.errors import BackendError, FailureKind
+
+MAX_EVENT_BYTES = 1 << 20
+"""No event may be larger: a server that never ends one must not fill the memory."""
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventDecoder:
+    """Turns the bytes of a ``text/event-stream`` into the ``data`` of its events.
+
+    The bytes may be cut anywhere, also inside a character or between ``\\r`` and ``\\n``; each is looked at once.
+    Comments and every other field are passed over. ``[DONE]`` is data like any other.
+    """
+
+    def __init__(self) -> None:
+        self._line: list[bytes] = []  # the pieces of the line that has not ended yet
+        self._data: list[bytes] = []  # the data lines of the event that has not ended yet
+        self._bytes = 0  # of both
+        self._after_cr = False  # the last byte was \r, so a \n that follows belongs to it
+        self._first = True
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """The data of every event that ``chunk`` completes.
+
+        Raises ``BackendError`` (interrupted) for an event above ``MAX_EVENT_BYTES``.
+        """
+        if self._after_cr and chunk:
+            chunk = chunk[1:] if chunk.startswith(b"\n") else chunk
+            self._after_cr = False
+        if not chunk:
+            return []
+        self._after_cr = chunk.endswith(b"\r")
+        *ended, rest = _LINE_END.split(chunk)
+        done: list[str] = []
+        for piece in ended:
+            self._grow(piece)
+            line, self._line = b"".join([*self._line, piece]), []
+            self._take(line, done)
+        if rest:
+            self._grow(rest)
+            self._line.append(rest)
+        return done
+
+    def flush(self) -> list[str]:
+        """The data of an event that the end of the stream completes; the decoder is then as new."""
+        done: list[str] = []
+        if self._line:
+            line, self._line = b"".join(self._line), []
+            self._take(line, done)
+        self._take(b"", done)
+        self._after_cr, self._first = False, True
+        return done
+
+    def _grow(self, piece: bytes) -> None:
+        self._bytes += len(piece)
+        if self._bytes > MAX_EVENT_BYTES:
+            raise BackendError(
+                FailureKind.INTERRUPTED, f"the server sent an event of more than {MAX_EVENT_BYTES >> 20} MiB"
+            )
+
+    def _take(self, line: bytes, done: list[str]) -> None:
+        if self._first:
+            self._first, line = False, line.removeprefix(_BOM)
+        if not line:
+            if self._data:
+                done.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
+            self._data, self._bytes = [], 0
+            return
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        else:
+            self._bytes -= len(line)

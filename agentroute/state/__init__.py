@@ -1,0 +1,1 @@
+"""What is true right now."""

@@ -1,0 +1,125 @@
+"""What an agent asks for: a task, and the SLOs it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from agentroute.errors import TaskError, suggest
+from agentroute.latency.points import STATISTICS, Statistic
+from agentroute.shape.model import Capability
+from agentroute.tokens import estimate
+
+CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
+UNSET_OUTPUT_TOKENS = 1_024
+"""Output tokens that are planned for when a task does not say: never silently the whole window."""
+MAX_TOKENS = 1_000_000_000
+MAX_CONCURRENCY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """A limit on a latency: ``value`` in the unit of the field that holds it.
+
+    ``stat`` is the statistic it is about. ``hard``: a deployment that is not predicted to keep it is refused;
+    otherwise it only ranks lower.
+    """
+
+    value: float
+    stat: Statistic = "mean"
+    hard: bool = True
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.value, int | float) and not isinstance(self.value, bool) and 0 < self.value < 1e12):
+            raise TaskError(f"an SLO's value must be a finite number above 0, got {self.value!r}")
+        if self.stat not in STATISTICS:
+            raise TaskError(f"an SLO's stat must be one of {', '.join(STATISTICS)}, got {self.stat!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What an agent asks for. Raises ``TaskError`` when a field makes no sense.
+
+    A bare number for an SLO is a hard mean. What is ``None`` here is taken from the route.
+    """
+
+    context_tokens: int
+    """Prompt tokens; an upper bound, since admission goes by it."""
+    max_output_tokens: int | None = None
+    """Output tokens at most; ``None``: plan for 1,024, or for what the window leaves."""
+    concurrency: int = 1
+    """Siblings in flight at once, this one included. Siblings are calls with an equal task."""
+    ttft_ms: float | Slo | None = None
+    """Time to the first token, in milliseconds, waiting included."""
+    tpot_ms: float | Slo | None = None
+    """Time per output token after the first, in milliseconds."""
+    deadline_s: float | Slo | None = None
+    """Time until the whole answer is there, in seconds from now, waiting included."""
+    needs: AbstractSet[str] = frozenset()
+    """Capabilities that the deployment must offer: tools, parallel_tools, json_schema, vision, ..."""
+    route: str = "default"
+    """The route whose objective, SLOs and allow list apply."""
+    objective: str | None = None
+    """What to optimise; ``None``: as the route says."""
+    expected_context_tokens: int | None = None
+    """Prompt tokens expected, for ranking; ``None``: as ``context_tokens``."""
+
+    def __post_init__(self) -> None:
+        _whole("context_tokens", self.context_tokens, MAX_TOKENS)
+        _whole("concurrency", self.concurrency, MAX_CONCURRENCY)
+        if self.max_output_tokens is not None:
+            _whole("max_output_tokens", self.max_output_tokens, MAX_TOKENS)
+        if self.expected_context_tokens is not None:
+            _whole("expected_context_tokens", self.expected_context_tokens, self.context_tokens)
+        for name in ("ttft_ms", "tpot_ms", "deadline_s"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Slo):
+                _finite(name, value)
+        if type(self.needs) is not frozenset:
+            object.__setattr__(self, "needs", _needs(self.needs))
+        for need in self.needs:
+            if need not in CAPABILITIES:
+                raise TaskError(f"there is no capability {need!r} to need; {suggest(str(need), CAPABILITIES)}")
+
+    @classmethod
+    def from_messages(
+        cls,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        max_output_tokens: int | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        route: str = "default",
+    ) -> Task:
+        """A task for ``messages``, its tokens estimated from their size; needs ``tools`` when some are given."""
+        count = estimate(messages, {"tools": list(tools)} if tools else None)
+        return cls(
+            context_tokens=count.upper,
+            expected_context_tokens=count.value,
+            max_output_tokens=max_output_tokens,
+            needs=frozenset({"tools"}) if tools else frozenset(),
+            route=route,
+        )
+
+
+def slo(value: float | Slo | None) -> Slo | None:
+    """A task's field as an ``Slo``: a bare number is a hard mean."""
+    return value if value is None or isinstance(value, Slo) else Slo(value)
+
+
+def _whole(name: str, value: object, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise TaskError(f"{name} must be a whole number from 1 to {most:,}, got {value!r}")
+
+
+def _finite(name: str, value: object) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not (0 < value < math.inf):
+        raise TaskError(f"{name} must be a finite number above 0 or an Slo, got {value!r}")
+
+
+def _needs(needs: object) -> frozenset[str]:
+    if isinstance(needs, str) or not isinstance(needs, Iterable):
+        raise TaskError(f"needs must be a set of capabilities such as {{'tools'}}, got {needs!r}")
+    return frozenset(needs)

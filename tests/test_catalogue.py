@@ -1,0 +1,240 @@
+"""The files that ship with agentroute: each loads, agrees with its neighbours, and says where its figures are from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agentroute.catalogue import Catalogue, shipped
+from agentroute.errors import UnknownNameError
+from agentroute.latency.points import Measurement
+from agentroute.profile import Profile
+from agentroute.shape.sharding import Sharding
+
+C = shipped()
+PROFILES = C.profile_names
+MODELS = C.model_names
+ACCELERATORS = C.accelerator_names
+
+
+def shardings(profile: Profile) -> list[Sharding]:
+    if profile.disaggregated:
+        return [profile.disaggregated.prefill.sharding, profile.disaggregated.decode.sharding]
+    return [profile.sharding] if profile.sharding else []
+
+
+def is_moe(profile: Profile) -> bool:
+    return C.model(profile.model or "").experts is not None
+
+
+MEASUREMENTS: list[tuple[str, Measurement]] = [
+    (name, block) for name in PROFILES for block in C.profile(name).measurements
+]
+
+# ---- every file loads, and its name is its path
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_is_named_by_its_path_and_filed_under_its_model(name: str) -> None:
+    profile = C.profile(name)
+    assert profile.name == name
+    assert name.split("/")[0] == profile.model
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_names_its_engine_and_its_accelerator_in_its_path(name: str) -> None:
+    profile = C.profile(name)
+    engine, accelerator, *split = name.split("/")[1].split("-")
+    assert engine == profile.engine.name
+    assert accelerator == (profile.accelerator or "").split("_")[0]
+    if profile.sharding:
+        degrees = {"adp" + str(profile.sharding.attention_dp), *str(profile.sharding).split()}
+        assert set(split) <= degrees
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_named_by_its_path(name: str) -> None:
+    assert C.model(name).name == name
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_an_accelerator_is_named_by_its_path(name: str) -> None:
+    assert C.accelerator(name).name == name
+
+
+# ---- the files refer to each other
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_model_and_the_accelerator_of_a_profile_exist(name: str) -> None:
+    profile = C.profile(name)
+    assert profile.model in MODELS
+    assert profile.accelerator in ACCELERATORS
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_split_of_a_profile_takes_all_of_its_accelerators(name: str) -> None:
+    profile = C.profile(name)
+    assert profile.accelerator_count == sum(
+        [profile.disaggregated.accelerators] if profile.disaggregated else [s.accelerators for s in shardings(profile)]
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_only_a_model_with_experts_is_split_by_experts(name: str) -> None:
+    profile = C.profile(name)
+    assert is_moe(profile) or all(s.ep == 1 for s in shardings(profile))
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_every_accelerator_has_a_price(name: str) -> None:
+    assert name in C.prices().usd_per_accelerator_hour
+
+
+def test_prices_are_dated_assumptions() -> None:
+    provenance = C.prices().provenance
+    assert provenance.origin == "assumed"
+    assert provenance.date is not None
+
+
+def test_no_hub_id_belongs_to_two_models() -> None:
+    ids = [hub_id for name in MODELS for hub_id in C.model(name).hf_ids]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("hub_id", "name"),
+    [
+        ("Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b"),
+        ("nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b"),
+        ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
+        ("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-135m"),
+    ],
+)
+def test_a_model_is_found_by_its_hub_id(hub_id: str, name: str) -> None:
+    assert C.model(hub_id) is C.model(name)
+
+
+# ---- what the shapes are
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("llama-3.1-8b", {"gqa": 32}),
+        ("llama-3.1-70b", {"gqa": 80}),
+        ("qwen3-32b", {"gqa": 64}),
+        ("qwen3-235b-a22b", {"gqa": 94}),
+        ("deepseek-v3", {"mla": 61}),
+        ("gpt-oss-120b", {"gqa": 18, "sliding": 18}),
+        ("minimax-m2.5", {"gqa": 62}),
+        ("smollm2-135m", {"gqa": 30}),
+    ],
+)
+def test_a_model_has_these_layers(name: str, layers: dict[str, int]) -> None:
+    assert {group.attention: group.count for group in C.model(name).layers} == layers
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_dense_exactly_when_all_its_parameters_are_active(name: str) -> None:
+    model = C.model(name)
+    assert model.parameters is not None
+    assert (model.experts is None) == (model.parameters.active_b == model.parameters.total_b)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recalled_size_is_shown_as_assumed(name: str) -> None:
+    parameters = C.model(name).parameters
+    assert parameters is not None
+    assert (parameters.provenance.origin == "assumed") == ("Recalled" in (parameters.provenance.notes or ""))
+
+
+def test_deepseek_v3_and_r1_share_a_shape_but_not_a_capability_in_which_they_differ() -> None:
+    assert "reasoning" not in C.model("deepseek-v3").capabilities
+
+
+# ---- what the profiles cover
+
+
+def test_at_least_twelve_profiles_of_five_models_ship() -> None:
+    assert len(PROFILES) >= 12
+    assert len({C.profile(name).model for name in PROFILES}) >= 5
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        pytest.param(lambda p: p.engine.name == "vllm", id="vLLM"),
+        pytest.param(lambda p: p.engine.name == "sglang", id="SGLang"),
+        pytest.param(lambda p: p.engine.name == "trtllm", id="TensorRT-LLM"),
+        pytest.param(lambda p: p.accelerator == "h100_sxm", id="H100"),
+        pytest.param(lambda p: p.accelerator == "h200_sxm", id="H200"),
+        pytest.param(lambda p: p.accelerator == "b200_sxm", id="B200"),
+        pytest.param(is_moe, id="mixture of experts"),
+        pytest.param(lambda p: not is_moe(p), id="dense"),
+        pytest.param(lambda p: p.accelerator_count == 1, id="single accelerator"),
+        pytest.param(lambda p: p.sharding is not None and p.sharding.tp > 1, id="tensor split"),
+        pytest.param(lambda p: p.sharding is not None and p.sharding.ep > 1, id="expert split"),
+        pytest.param(lambda p: p.sharding is not None and p.sharding.attention_dp > 1, id="attention replicas"),
+        pytest.param(lambda p: p.disaggregated is not None, id="disaggregated"),
+    ],
+)
+def test_some_profile_covers(holds: Callable[[Profile], bool]) -> None:
+    assert any(holds(C.profile(name)) for name in PROFILES)
+
+
+# ---- where the numbers are from, and what is not known
+
+
+@pytest.mark.parametrize(("name", "block"), MEASUREMENTS, ids=[name for name, _ in MEASUREMENTS])
+def test_a_measurement_names_its_source_and_its_licence(name: str, block: Measurement) -> None:
+    provenance = block.provenance
+    assert provenance.origin == "measured"
+    assert provenance.source.startswith("pypi:aiconfigurator-core==")
+    assert provenance.licence == "Apache-2.0"
+    assert provenance.quality is not None
+    assert provenance.engine_version == C.profile(name).engine.version
+    assert len(block.points) >= (5 if C.profile(name).disaggregated is None else 3)
+
+
+@pytest.mark.parametrize(("name", "block"), MEASUREMENTS, ids=[name for name, _ in MEASUREMENTS])
+def test_points_stand_in_order_with_a_mean_of_both_times(name: str, block: Measurement) -> None:
+    assert [p.load for p in block.points] == sorted(p.load for p in block.points)
+    assert all(p.mean_ttft_ms() and p.mean_tpot_ms() for p in block.points)
+
+
+@pytest.mark.parametrize(("name", "block"), MEASUREMENTS, ids=[name for name, _ in MEASUREMENTS])
+def test_a_median_is_of_the_same_run_as_its_mean(name: str, block: Measurement) -> None:
+    """Medians joined from another run differ by 10 to 45 %; those of the same run by less than 5 %."""
+    pairs = [(p.tpot_ms.p50, p.tpot_ms.mean) for p in block.points if p.tpot_ms]
+    assert all(p50 == pytest.approx(mean, rel=0.05) for p50, mean in pairs if p50 and mean)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_what_the_source_does_not_say_is_unknown(name: str) -> None:
+    profile = C.profile(name)
+    assert (profile.precision.kv, profile.limits, profile.pool, profile.price) == (None, None, None, None)
+    assert "KV dtype, KV pool, window and slots are not in the source." in (profile.notes or "")
+    assert ("ngine version" in (profile.notes or "")) == (profile.engine.version is None)
+
+
+# ---- a wrong name
+
+
+@pytest.mark.parametrize(
+    ("ask", "wrong", "message"),
+    [
+        (Catalogue.model, "llama-3.1-8B", "there is no model 'llama-3.1-8B'; did you mean 'llama-3.1-8b'?"),
+        (Catalogue.accelerator, "h100-sxm", "there is no accelerator 'h100-sxm'; did you mean 'h100_sxm'?"),
+        (
+            Catalogue.profile,
+            "gpt-oss-120b/vllm-h100-tp4",
+            "there is no profile 'gpt-oss-120b/vllm-h100-tp4'; did you mean 'gpt-oss-120b/vllm-h100-tp2'?",
+        ),
+    ],
+)
+def test_a_wrong_name_suggests_the_closest(ask: Callable[[Catalogue, str], object], wrong: str, message: str) -> None:
+    with pytest.raises(UnknownNameError) as raised:
+        ask(C, wrong)
+    assert str(raised.value) == message
