@@ -72,7 +72,35 @@ _HOME = {
     "UsageError": "errors",
 }
 
-__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605
+__all__ = [
+    "AgentrouteError",
+    "AsyncClient",
+    "BackendError",
+    "Candidate",
+    "Client",
+    "ConfigError",
+    "Decision",
+    "Deployment",
+    "Estimate",
+    "FailureKind",
+    "FileError",
+    "Fleet",
+    "Lease",
+    "NoFeasibleDeployment",
+    "PoolFull",
+    "Profile",
+    "ProfileError",
+    "Reply",
+    "Route",
+    "Router",
+    "Slo",
+    "Task",
+    "TaskError",
+    "Timeout",
+    "UnknownNameError",
+    "UsageError",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:
