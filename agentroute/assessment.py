@@ -30,6 +30,7 @@ MISSED = 2 * SLO_STEP
 margin, 8 for one missed. The least rank wins; the objective decides within a rank."""
 
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
+_SLO_RANK = np.array([0, SLO_STEP, MISSED])
 _INFEASIBLE = np.int64(4 * SLO_STEP)
 _LAST, _UNKNOWN = np.float64(np.inf), np.float64(1e300)
 
@@ -152,7 +153,7 @@ class Assessment:
                 self.able &= share <= 1.0
         if self.used is not None:
             # NaN, an SLO that nothing was measured for, sorts last: it ranks with the missed ones.
-            self.rank = self.rank + SLO_STEP * _SLO_BOUNDS.searchsorted(self.used)
+            self.rank = self.rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
 
     def judged_ms(self, limit: Limit) -> Floats:
         """What an SLO is held against: the mean, or, for any other statistic, the high end of the band."""

@@ -16,7 +16,7 @@ import httpx
 from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from agentroute.call import Call, Reply, Seen, prepare
-from agentroute.errors import BackendError, FailureKind, PoolFull
+from agentroute.errors import BackendError, FailureKind, PoolFull, UsageError
 from agentroute.probe import aconverse, converse
 from agentroute.task import Task
 from agentroute.transport import (
@@ -57,6 +57,7 @@ class Client:
         self.router, self.timeout = router, timeout or Timeout()
         self._transport = transport
         self._client: httpx.Client | None = None
+        self._closed = False
         self._models: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -101,8 +102,9 @@ class Client:
                 response.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, for good."""
         with self._lock:
+            self._closed = True
             client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -133,7 +135,7 @@ class Client:
     def _http(self) -> httpx.Client:
         with self._lock:
             if self._client is None:
-                with environment():
+                with _making(self._closed):
                     self._client = httpx.Client(
                         timeout=self.timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=self._transport
                     )
@@ -164,6 +166,7 @@ class AsyncClient:
         self.router, self.timeout = router, timeout or Timeout()
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
+        self._closed = False
         self._models: dict[str, str] = {}
 
     async def chat(
@@ -202,7 +205,8 @@ class AsyncClient:
                 await response.aclose()
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection, for good."""
+        self._closed = True
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -236,7 +240,7 @@ class AsyncClient:
 
     def _http(self) -> httpx.AsyncClient:
         if self._client is None:
-            with environment():
+            with _making(self._closed):
                 self._client = httpx.AsyncClient(
                     timeout=self.timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=self._transport
                 )
@@ -335,6 +339,14 @@ class AsyncEvents:
 
 
 _WAIT = wait_random_exponential(multiplier=0.02, max=0.25)
+
+
+@contextmanager
+def _making(closed: bool) -> Iterator[None]:
+    if closed:
+        raise UsageError("the client is closed; make a new one")
+    with environment():
+        yield
 
 
 def _is_stream(response: httpx.Response) -> bool:

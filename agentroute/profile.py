@@ -185,3 +185,11 @@ class Profile(Frozen):
         path = Path(path)
         text = read_text(path, ProfileError)
         return validate(cls, parse(text, path, ProfileError), text=text, path=path, error=ProfileError)
+
+    def save(self, path: str | Path, *, comment: str = "") -> None:
+        """Write the profile as TOML, under ``comment``; reading it back gives an equal profile."""
+        from agentroute.toml import dumps
+
+        text = dumps(self.model_dump(exclude_none=True, exclude_defaults=True), inline=frozenset({"points"}))
+        lines = "".join(f"# {line}\n" for line in comment.splitlines())
+        Path(path).write_text(lines + text, encoding="utf-8")

@@ -75,9 +75,9 @@ class Router:
         One request that can never fit is refused; siblings beyond what runs at once queue, and the wait is part of the
         prediction. Raises ``NoFeasibleDeployment`` with every deployment's reason.
         """
-        ask, chosen = self._ask(task)
+        ask, objective = self._ask(task)
         with self._lock:
-            return self._decide(task, ask, chosen, room_now=False)
+            return self._decide(task, ask, objective, room_now=False)
 
     def acquire(self, task: Task) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
@@ -85,21 +85,18 @@ class Router:
         Use the lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a
         feasible deployment if others had finished.
         """
-        ask, chosen = self._ask(task)
+        ask, objective = self._ask(task)
         with self._lock:
-            decision = self._decide(task, ask, chosen, room_now=True)
+            decision = self._decide(task, ask, objective, room_now=True)
             hold = self._ledger.take(decision.pool, decision.blocks, task)
             if hold is None:
                 raise AssertionError("a deployment was chosen that has no room")
         return Lease(self, decision, hold)
 
     def _decide(self, task: Task, ask: Ask, objective: str, *, room_now: bool) -> Decision:
-        self._ledger.settle(now := self._clock())
-        state = State(
-            held=self._ledger.held,
-            in_flight=self._ledger.in_flight,
-            siblings=self._ledger.siblings(task) if ask.concurrency > 1 else {},
-        )
+        ledger, now = self._ledger, self._clock()
+        ledger.settle(now)
+        state = State(ledger.held, ledger.in_flight, ledger.siblings(task) if ask.concurrency > 1 else {})
         assessment = Assessment(self._compiled, ask, state, room_now=room_now)
         best = assessment.best(objective_by_name(objective))
         if best is None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -64,8 +65,9 @@ class Target:
         Raises ``UsageError`` when the URL is none or the variable is not set.
         """
         try:
+            _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
             parsed = httpx.URL(url.strip())
-        except (httpx.InvalidURL, AttributeError, TypeError):
+        except (httpx.InvalidURL, ValueError):
             raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")

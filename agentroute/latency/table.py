@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,8 @@ SHIFT = 1024.0
 class CurveTable:
     """Curves of ``d`` deployments; a deployment without one answers NaN.
 
-    ``_rows`` has shape (isl, osl, 2, m): TTFT, then TPOT, over the m concurrency knots of all deployments.
+    ``_rows`` has shape (isl * osl, 4 * m) over the m concurrency brackets of all deployments. In each bracket a value
+    is a line in ln n: the intercepts of TTFT and TPOT, then the slopes of both.
     """
 
     def __init__(self, curves: Sequence[Curve | None]) -> None:
@@ -35,18 +35,12 @@ class CurveTable:
         self._isl = _union([curve.isl for curve in known])
         self._osl = _union([curve.osl for curve in known])
         axes = [_NO_AXIS if curve is None else curve.n for curve in self.curves]
-        self._knots = np.concatenate([axis[1:-1] + SHIFT * d for d, axis in enumerate(axes)])
+        # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
+        ends = [[*axis[1:-1], SHIFT / 2] for axis in axes]
+        self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends)])
         self._shift = SHIFT * np.arange(len(axes))
-        # The interior knots of d earlier axes precede deployment d's; each of those axes has two knots more than that,
-        # and one bracket more.
-        self._nth = np.arange(len(axes))
-        starts = np.concatenate([[0], np.cumsum([len(axis) for axis in axes])])
-        self._lower = np.concatenate([np.arange(a, b - 1) for a, b in pairwise(starts)])
-        self._low = np.concatenate([axis[:-1] for axis in axes])
-        self._per_width = np.concatenate([1.0 / np.diff(axis) for axis in axes])
-        ttft = [self._refined(curve, curve.ln_ttft if curve else None) for curve in self.curves]
-        tpot = [self._refined(curve, curve.ln_tpot if curve else None) for curve in self.curves]
-        self._rows = np.stack([np.concatenate(ttft, axis=2), np.concatenate(tpot, axis=2)], axis=2)
+        lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
+        self._rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), -1)
 
     def at(self, ln_isl: float, ln_osl: float, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
@@ -55,15 +49,12 @@ class CurveTable:
         """
         i, u = _place(self._isl, ln_isl)
         j, v = _place(self._osl, ln_osl)
-        near = self._rows[i, j : j + 2]
-        near = near + u * (self._rows[i + 1, j : j + 2] - near)
-        blend = near[0] + v * (near[1] - near[0])
-        bracket = self._knots.searchsorted(ln_n + self._shift, side="right")
-        bracket += self._nth
-        weight = (ln_n - self._low.take(bracket)) * self._per_width.take(bracket)
-        lower = self._lower.take(bracket)
-        below = blend.take(lower, axis=1)
-        result: Array = np.exp(below + weight * (blend.take(lower + 1, axis=1) - below))
+        first = i * len(self._osl) + j
+        last = first + len(self._osl)
+        near = np.dot(((1 - u) * (1 - v), (1 - u) * v), self._rows[first : first + 2])
+        blend = (near + np.dot((u * (1 - v), u * v), self._rows[last : last + 2])).reshape(4, -1)
+        lines = blend.take(self._knots.searchsorted(ln_n + self._shift, side="right"), axis=1)
+        result: Array = np.exp(lines[:2] + ln_n * lines[2:])
         return result
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
@@ -79,21 +70,23 @@ class CurveTable:
             weights.append(weight)
         return float(np.einsum("ijk,i,j,k->", curve.measured, *weights))
 
-    def _refined(self, curve: Curve | None, values: Array | None) -> Array:
-        """``values`` of a curve on the table's isl and osl knots, shape (isl, osl, n)."""
-        if curve is None or values is None:
-            return np.full((len(self._isl), len(self._osl), len(_NO_AXIS)), np.nan)
+    def _lines(self, curve: Curve | None, n: Array) -> Array:
+        """A curve on the table's isl and osl knots, as intercepts and slopes, shape (isl, osl, 4, brackets)."""
+        if curve is None:
+            return np.full((len(self._isl), len(self._osl), 4, len(n) - 1), np.nan)
         isl, osl = _weights(curve.isl, self._isl), _weights(curve.osl, self._osl)
-        refined: Array = np.einsum("xi,yj,ijk->xyk", isl, osl, values)
-        return refined
+        values = np.einsum("xi,yj,mijk->xymk", isl, osl, np.stack([curve.ln_ttft, curve.ln_tpot]))
+        slopes = np.diff(values, axis=3) / np.diff(n)
+        return np.concatenate([values[..., :-1] - slopes * n[:-1], slopes], axis=2)
 
 
 _NO_AXIS = np.array([-GUARD, 0.0, GUARD])
 
 
 def _union(axes: list[Array]) -> list[float]:
-    union = np.unique(np.concatenate(axes)) if axes else _NO_AXIS
-    return [float(knot) for knot in union]
+    """The measured knots of all axes between two guards; a curve has no kink at its own guards."""
+    knots = np.unique(np.concatenate([axis[1:-1] for axis in axes or [_NO_AXIS]]))
+    return [float(knot) for knot in (knots[0] - GUARD, *knots, knots[-1] + GUARD)]
 
 
 def _place(knots: list[float], x: float) -> tuple[int, float]:

@@ -78,7 +78,7 @@ class Ledger:
 
     def siblings(self, group: Hashable) -> Counter[int]:
         """Requests of ``group`` in flight, by pool."""
-        return self._siblings.get(group, _NOBODY)
+        return self._siblings.get(group, _NOBODY) if self._siblings else _NOBODY
 
 
 _NOBODY: Counter[int] = Counter()

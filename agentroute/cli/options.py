@@ -1,0 +1,103 @@
+"""The options that several commands share, and what they make: a task and a router."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentroute.cli.output import say
+from agentroute.errors import UnknownNameError, UsageError
+from agentroute.fleet import Fleet
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+
+CONFIG = Path("agentroute.toml")
+
+_UNITS_MS = {"ms": 1.0, "s": 1_000.0, "m": 60_000.0, "min": 60_000.0}
+
+Context = Annotated[int, typer.Option("--context", help="Prompt tokens.", min=1, show_default=False)]
+Output = Annotated[int | None, typer.Option("--output", help="Output tokens at most.", min=1, show_default=False)]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", help="Siblings in flight at once, this one included.", min=1)
+]
+Ttft = Annotated[str | None, typer.Option("--ttft", help="Time to the first token, e.g. 2s or 800ms.")]
+Tpot = Annotated[str | None, typer.Option("--tpot", help="Time per output token, e.g. 40ms.")]
+Deadline = Annotated[str | None, typer.Option("--deadline", help="Time to the whole answer, e.g. 30s.")]
+Soft = Annotated[bool, typer.Option("--soft", help="Rank by the limits instead of refusing what misses them.")]
+Needs = Annotated[list[str] | None, typer.Option("--need", help="A capability such as tools; repeatable.")]
+Objective = Annotated[str | None, typer.Option("--objective", help="fit, cost or latency; default: the route's.")]
+RouteName = Annotated[str, typer.Option("--route", help="The route of the configuration to follow.")]
+Models = Annotated[list[str] | None, typer.Option("--model", help="Only deployments of this model; repeatable.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="An agentroute.toml; default: the one here, else the shipped profiles."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with a schema_version.")]
+
+
+def milliseconds(text: str | None, option: str) -> float | None:
+    """A duration such as ``2s`` or ``800ms`` in milliseconds; raises ``UsageError``."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m)", text.strip())
+    if found is None or float(found[1]) <= 0:
+        raise UsageError(f"{option} must be a duration above 0 with its unit, such as 2s or 800ms, got {text!r}")
+    return float(found[1]) * _UNITS_MS[found[2]]
+
+
+def slo(text: str | None, option: str, *, soft: bool, per_ms: float = 1.0) -> Slo | None:
+    """A duration option as an SLO on the mean."""
+    value = milliseconds(text, option)
+    return None if value is None else Slo(value * per_ms, hard=not soft)
+
+
+def task(
+    *,
+    context: int,
+    output: int | None,
+    concurrency: int,
+    ttft: str | None,
+    tpot: str | None,
+    deadline: str | None,
+    soft: bool,
+    needs: list[str] | None,
+    objective: str | None,
+    route: str,
+) -> Task:
+    """The task that the options describe."""
+    return Task(
+        context_tokens=context,
+        max_output_tokens=output,
+        concurrency=concurrency,
+        ttft_ms=slo(ttft, "--ttft", soft=soft),
+        tpot_ms=slo(tpot, "--tpot", soft=soft),
+        deadline_s=slo(deadline, "--deadline", soft=soft, per_ms=0.001),
+        needs=frozenset(needs or ()),
+        route=route,
+        objective=objective,
+    )
+
+
+def router(config: Path | None, models: list[str] | None = None) -> Router:
+    """The router of a configuration, or of the shipped profiles when there is none."""
+    if config is None and not CONFIG.exists():
+        say("deciding over the shipped profiles (no agentroute.toml here)")
+        return _only(Router.shipped(), models)
+    path = config or CONFIG
+    say(f"deciding over {path}")
+    return _only(Router.from_config(path), models)
+
+
+def _only(whole: Router, models: list[str] | None) -> Router:
+    if not models:
+        return whole
+    deployments = whole.fleet.deployments
+    known = {name for deployment in deployments if (name := deployment.model_name)}
+    for model in models:
+        if model not in known:
+            raise UnknownNameError("model", model, known)
+    chosen = [deployment for deployment in deployments if deployment.model_name in models]
+    return Router(Fleet(chosen), objective=whole.objective, routes=whole.routes.values())

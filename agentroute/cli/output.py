@@ -1,0 +1,77 @@
+"""How the command line speaks: tables and JSON on stdout, chatter and errors on stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentroute.errors import AgentrouteError, BackendError, NoFeasibleDeployment
+
+SCHEMA_VERSION = 1
+"""The version of every ``--json`` output; a key is only ever added within a version."""
+
+PIPE_WIDTH = 200
+"""Columns when stdout is not a terminal, so that a table in a file or a pipe is not broken."""
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INFEASIBLE = 1, 2, 3
+
+
+def stdout() -> Console:
+    """Where data goes."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
+
+
+def say(message: str) -> None:
+    """A line of chatter, on stderr."""
+    typer.echo(message, err=True)
+
+
+def print_json(command: str, data: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, with the schema's version and the command's name first."""
+    whole = {"schema_version": SCHEMA_VERSION, "command": command, **data}
+    typer.echo(json.dumps(_plain(whole), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
+    """A table on stdout; columns named in ``right`` are right-aligned. Cells are plain text, never markup."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rights = set(right)
+    for column in columns:
+        table.add_column(Text(column), justify="right" if column in rights else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    stdout().print(table)
+
+
+def report(error: AgentrouteError) -> int:
+    """Say an error on stderr; the exit code it deserves."""
+    say(f"error: {error}")
+    return exit_code(error)
+
+
+def exit_code(error: AgentrouteError) -> int:
+    """1 for a failing backend, 3 when nothing is feasible, 2 for everything that the caller can mend."""
+    if isinstance(error, BackendError):
+        return EXIT_FAILURE
+    return EXIT_INFEASIBLE if isinstance(error, NoFeasibleDeployment) else EXIT_USAGE
+
+
+def _plain(value: Any) -> Any:
+    """``value`` without what JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(_plain(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,162 @@
+"""``agentroute recommend``: which deployment should take a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from agentroute.cli import options
+from agentroute.cli.output import exit_code, print_json, print_table, say
+from agentroute.decision import Candidate, Decision
+from agentroute.errors import NoFeasibleDeployment
+from agentroute.explain import row
+from agentroute.latency.estimate import Estimate
+from agentroute.task import Slo, Task
+
+COLUMNS = ("#", "profile", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV headroom", "USD/request")
+
+
+def recommend(
+    context: options.Context,
+    output: options.Output = None,
+    concurrency: options.Concurrency = 1,
+    ttft: options.Ttft = None,
+    tpot: options.Tpot = None,
+    deadline: options.Deadline = None,
+    soft: options.Soft = False,
+    need: options.Needs = None,
+    objective: options.Objective = None,
+    route: options.RouteName = "default",
+    model: options.Models = None,
+    config: options.ConfigFile = None,
+    top: Annotated[int, typer.Option("--top", help="How many candidates to show; 0 shows all.", min=0)] = 8,
+    as_json: options.Json = False,
+) -> None:
+    """Rank the deployments that can take a task: winner first, the refused with a reason, every number's origin."""
+    task = options.task(
+        context=context,
+        output=output,
+        concurrency=concurrency,
+        ttft=ttft,
+        tpot=tpot,
+        deadline=deadline,
+        soft=soft,
+        needs=need,
+        objective=objective,
+        route=route,
+    )
+    router = options.router(config, model)
+    try:
+        decision = router.decide(task)
+    except NoFeasibleDeployment as error:
+        if not as_json:
+            raise
+        say(f"error: {error.args[0].splitlines()[0]}")
+        print_json("recommend", {"task": task_json(task), "winner": None, "candidates": [], "rejected": error.reasons})
+        raise typer.Exit(exit_code(error)) from None
+    if as_json:
+        print_json("recommend", decision_json(decision))
+    else:
+        show(decision, top or len(decision.candidates))
+
+
+def show(decision: Decision, top: int) -> None:
+    """A decision as tables for people."""
+    candidates, task = decision.candidates, decision.task
+    asked = f"{task.context_tokens:,} context + {task.max_output_tokens or 'unset'} output tokens x {task.concurrency}"
+    typer.echo(f"{decision.deployment}: {candidates[0].standing}\n({asked}, objective {decision.objective})\n")
+    shown = candidates[:top]
+    print_table(COLUMNS, (_cells(i, candidate) for i, candidate in enumerate(shown, 1)), right=("#", "n"))
+    if any(e and e.extrapolated for c in shown for e in (c.ttft_ms, c.tpot_ms)):
+        typer.echo("* outside the measured loads: extrapolated, with a wider band")
+    typer.echo("\nwhy not first:")
+    for i, candidate in enumerate(shown[1:], 2):
+        typer.echo(f"  {i:>2}  {candidate.standing}")
+    if len(candidates) > top:
+        typer.echo(f"      ... and {len(candidates) - top} more; --top 0 shows all")
+    if decision.rejected:
+        typer.echo("\nrejected:")
+        print_table(("", "deployment", "reason"), (("", *item) for item in decision.rejected.items()))
+    typer.echo("\nwhere the numbers come from (bands: 80 % of the mean):")
+    for i, candidate in enumerate(shown, 1):
+        typer.echo(f"  {i:>2}  " + "; ".join(candidate.sources))
+
+
+def _cells(rank: int, candidate: Candidate) -> tuple[str, ...]:
+    number, deployment, model, split, n, ttft, tpot, e2e, _, usd = row(rank, candidate)
+    profile = deployment if deployment == candidate.profile else f"{deployment} ({candidate.profile})"
+    headroom = candidate.headroom
+    kv = f"{headroom.free - headroom.needed:,} of {headroom.blocks:,} blocks" if headroom else "unknown"
+    return number, profile, model, split, n, _two(ttft), _two(tpot), _two(e2e), kv, usd
+
+
+def _two(span: str) -> str:
+    """An estimate over its band, so that the table stays narrow."""
+    return span.replace(" (", "\n(", 1)
+
+
+def decision_json(decision: Decision) -> dict[str, Any]:
+    """A decision as JSON."""
+    return {
+        "task": task_json(decision.task),
+        "objective": decision.objective,
+        "winner": decision.deployment,
+        "candidates": [dict(_candidate(candidate)) for candidate in decision.candidates],
+        "rejected": decision.rejected,
+    }
+
+
+def _candidate(candidate: Candidate) -> Iterator[tuple[str, Any]]:
+    yield from (
+        ("deployment", candidate.deployment),
+        ("model", candidate.model),
+        ("profile", candidate.profile),
+        ("sharding", candidate.split),
+        ("n", candidate.n),
+        ("n_run", candidate.n_run),
+        ("wait_ms", candidate.wait_ms),
+    )
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "cost_usd"):
+        yield name, estimate_json(getattr(candidate, name))
+    headroom = candidate.headroom
+    yield (
+        "kv_blocks",
+        headroom and {"free": headroom.free, "total": headroom.blocks, "needed": headroom.needed},
+    )
+    yield from (("standing", candidate.standing), ("sources", candidate.sources))
+
+
+def estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
+    """An estimate as JSON, or ``None`` when unknown."""
+    if estimate is None:
+        return None
+    return {
+        "mean": estimate.mean,
+        "low": estimate.low,
+        "high": estimate.high,
+        "source": estimate.source,
+        "extrapolated": estimate.extrapolated,
+    }
+
+
+def task_json(task: Task) -> dict[str, Any]:
+    """A task as JSON."""
+    return {
+        "context_tokens": task.context_tokens,
+        "max_output_tokens": task.max_output_tokens,
+        "concurrency": task.concurrency,
+        "ttft_ms": _slo(task.ttft_ms),
+        "tpot_ms": _slo(task.tpot_ms),
+        "deadline_s": _slo(task.deadline_s),
+        "needs": sorted(task.needs),
+        "route": task.route,
+    }
+
+
+def _slo(value: float | Slo | None) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    slo = value if isinstance(value, Slo) else Slo(value)
+    return {"value": slo.value, "stat": slo.stat, "hard": slo.hard}

@@ -1,0 +1,117 @@
+"""How fast the hot paths are: one JSON line for each, in thread CPU time. Run by ``make bench``."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from agentroute.fleet import Fleet
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+
+RUNS = 4_000
+
+
+def percentiles(seconds_ns: list[int]) -> dict[str, float]:
+    """The median and the 99th percentile in microseconds."""
+    ordered = sorted(seconds_ns)
+    return {
+        "p50_us": round(ordered[len(ordered) // 2] / 1_000, 1),
+        "p99_us": round(ordered[len(ordered) * 99 // 100] / 1_000, 1),
+    }
+
+
+def cpu_time(call: Callable[[Task], object], tasks: list[Task]) -> list[int]:
+    """Thread CPU time of every call, in nanoseconds; the first few hundred warm up."""
+    taken = []
+    for task in tasks:
+        start = time.thread_time_ns()
+        call(task)
+        taken.append(time.thread_time_ns() - start)
+    return taken[len(taken) // 10 :]
+
+
+def tasks(count: int) -> list[Task]:
+    """Tasks of many sizes that every shipped deployment can take, so that none is left out of the work."""
+    sizes = random.Random(7)
+    return [
+        Task(
+            context_tokens=sizes.randint(200, 9_000),
+            max_output_tokens=sizes.randint(50, 2_000),
+            concurrency=sizes.randint(1, 64),
+            ttft_ms=Slo(2_000, hard=False),
+        )
+        for _ in range(count)
+    ]
+
+
+def line(bench: str, n: int, **figures: object) -> None:
+    """One result."""
+    print(json.dumps({"bench": bench, "n": n, **figures}), flush=True)
+
+
+def decide() -> None:
+    """``Router.decide`` over the shipped profiles, everything feasible; nothing is cached between tasks."""
+    router = Router(Fleet.shipped())
+    line("decide", len(router.fleet), **percentiles(cpu_time(router.decide, tasks(RUNS))))
+
+
+def acquire() -> None:
+    """``Router.acquire`` and the release of its lease."""
+    router = Router(Fleet.shipped())
+
+    def hold(task: Task) -> None:
+        with router.acquire(task):
+            pass
+
+    line("acquire_release", len(router.fleet), **percentiles(cpu_time(hold, tasks(RUNS))))
+
+
+def explain() -> None:
+    """``Decision.explain``, which nobody pays for who does not call it."""
+    router = Router(Fleet.shipped())
+    decisions = [router.decide(task) for task in tasks(200)]
+    taken = []
+    for decision in decisions:
+        start = time.thread_time_ns()
+        decision.explain()
+        taken.append(time.thread_time_ns() - start)
+    line("explain", len(router.fleet), **percentiles(taken))
+
+
+def floor() -> None:
+    """Forty small numpy operations: what this machine, at this moment, makes of the same kind of work."""
+    import numpy as np
+
+    a, b = np.arange(17.0), np.ones(17)
+
+    def forty(task: Task) -> None:
+        for _ in range(40):
+            np.add(a, b)
+
+    line("forty_numpy_adds", 17, **percentiles(cpu_time(forty, tasks(RUNS))))
+
+
+def imports() -> None:
+    """Wall time of importing, in a fresh interpreter, less the interpreter's own start; best of five."""
+    for bench, code in (("import agentroute", "import agentroute"), ("import Router", "from agentroute import Router")):
+        with_import = min(_start(code) for _ in range(5))
+        line(bench, 5, seconds=round(with_import - min(_start("pass") for _ in range(5)), 3))
+
+
+def _start(code: str) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    floor()
+    decide()
+    acquire()
+    explain()
+    imports()
