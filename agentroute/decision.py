@@ -160,7 +160,8 @@ def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
     if mean != mean:
         return None
     band = 1.0 + a.band(d, metric)
-    return Estimate(mean, mean / band, mean * band, "measured", a.extrapolated(d))
+    origin = a.fleet.deployments[d].profile.latency_origin
+    return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
 
 
 def _cost(a: Assessment, d: int) -> Estimate | None:

@@ -10,7 +10,18 @@ from pydantic import Field, model_validator
 from agentroute.capacity.pool import Pool
 from agentroute.errors import ProfileError
 from agentroute.latency.points import Measurement, Point
-from agentroute.origin import Count, Frozen, Name, NonNegative, Positive, Provenance, Text, Tokens
+from agentroute.origin import (
+    ORIGINS,
+    Count,
+    Frozen,
+    Name,
+    NonNegative,
+    Origin,
+    Positive,
+    Provenance,
+    Text,
+    Tokens,
+)
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Disaggregated, Sharding
 
@@ -156,6 +167,12 @@ class Profile(Frozen):
     def points(self) -> tuple[Point, ...]:
         """Every measured point, of all sources."""
         return tuple(point for block in self.measurements for point in block.points)
+
+    @property
+    def latency_origin(self) -> Origin:
+        """The origin of the measured points: of several blocks, the weakest."""
+        origins = [block.provenance.origin for block in self.measurements]
+        return max(origins, key=ORIGINS.index, default="measured")
 
     @property
     def accelerators(self) -> int | None:

@@ -117,7 +117,8 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
 def sources(deployment: Deployment) -> tuple[str, ...]:
     """Where the numbers of a deployment come from, one line for each kind of number."""
     profile = deployment.profile
-    lines = [f"latency: {_said(block.provenance)}" for block in profile.measurements] or ["latency: unknown"]
+    blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
+    lines = [f"latency: {said}" for said in blocks] or ["latency: unknown"]
     window, origin = window_tokens(deployment)
     window_source = profile.limits.provenance.source if profile.limits and profile.limits.max_model_len else None
     lines.append(

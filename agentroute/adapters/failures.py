@@ -120,7 +120,7 @@ def complaint(value: Any) -> Complaint | None:
 def one_line(text: str) -> str:
     """A server's words on one line of at most ``MAX_DETAIL`` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_DETAIL]).split())
-    return line if len(line) <= MAX_DETAIL else line[: MAX_DETAIL - 3] + "..."
+    return line[: MAX_DETAIL - 3] + "..." if len(line) > MAX_DETAIL else line or "an error without words"
 
 
 def looks_like_html(text: str) -> bool:

@@ -48,7 +48,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
         table.add_column(Text(column), justify="right" if column in rights else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    stdout().print(table)
+    console = stdout()
+    with console.capture() as capture:
+        console.print(table)
+    # rich pads every line to the table's width; a file or a pipe should not hold that.
+    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def report(error: AgentrouteError) -> int:

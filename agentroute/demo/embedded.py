@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 import httpx
 from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
@@ -63,7 +64,7 @@ class EmbeddedServer:
         self.ctx, self.slots, self.unified, self.start_s = ctx, slots, unified, start_s
         self._url: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._log: Path | None = None
+        self._log: IO[bytes] | None = None
         command = ["--ctx", str(ctx), "--slots", str(slots), "--threads", str(threads), "--port", str(port)]
         command += ["--unified"] if unified else []
         command += ["--jinja-template", str(jinja_template)] if jinja_template else []
@@ -89,17 +90,17 @@ class EmbeddedServer:
         find_model()
         here = str(Path(__file__).parents[2])
         path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH")) if part)
-        with tempfile.NamedTemporaryFile(prefix="agentroute-llamacpp-", suffix=".log", delete=False) as log:
-            self._log = Path(log.name)
-            # A session of its own: Ctrl-C in the terminal reaches the parent alone, which then stops the server.
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": path},
-            )
+        # Without a name in the file system, so that it goes with the last process that holds it, however that ends.
+        self._log = tempfile.TemporaryFile(prefix="agentroute-llamacpp-")  # noqa: SIM115
+        # A session of its own: Ctrl-C in the terminal reaches the parent alone, which then stops the server.
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
         try:
             self._url = self._wait_until_it_answers(self._process)
         except BaseException:
@@ -119,7 +120,7 @@ class EmbeddedServer:
                 process.communicate()
         log, self._log = self._log, None
         if log is not None:
-            log.unlink(missing_ok=True)
+            log.close()
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> str:
         def answers() -> str | None:
@@ -141,7 +142,8 @@ class EmbeddedServer:
         return url
 
     def _log_lines(self) -> list[str]:
-        text = self._log.read_text(encoding="utf-8", errors="replace") if self._log else ""
+        # pread: the child writes at the offset that it shares with this file.
+        text = os.pread(self._log.fileno(), 1 << 20, 0).decode("utf-8", "replace") if self._log else ""
         return [line.strip() for line in text.split("\n") if line.strip()]
 
     def _failed(self, what: str) -> BackendError:

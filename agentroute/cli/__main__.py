@@ -1,0 +1,5 @@
+"""``python -m agentroute.cli``."""
+
+from agentroute.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""Real llama.cpp servers with a small model, each started once for the tests that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from agentroute.demo.embedded import EmbeddedServer
+
+# Examples are timed by the wall clock, which other processes on the machine share.
+settings.register_profile("agentroute", deadline=None)
+settings.load_profile("agentroute")
+
+
+@pytest.fixture(scope="session")
+def llama_one() -> Iterator[EmbeddedServer]:
+    """One slot of 2,048 tokens."""
+    with EmbeddedServer(ctx=2048, slots=1) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def llama_split() -> Iterator[EmbeddedServer]:
+    """Four slots of 512 tokens."""
+    with EmbeddedServer(ctx=2048, slots=4) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def llama_unified() -> Iterator[EmbeddedServer]:
+    """Two slots that share 256 tokens."""
+    with EmbeddedServer(ctx=256, slots=2, unified=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def llama_tools() -> Iterator[EmbeddedServer]:
+    """One slot, and a chat template that knows tools."""
+    with EmbeddedServer(ctx=1024, slots=1, jinja_template=Path(__file__).with_name("chatml_tools.jinja")) as server:
+        yield server

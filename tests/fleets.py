@@ -1,0 +1,251 @@
+"""Profiles, fleets and files in a line or two, for tests of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.points import Measured, Measurement, Point
+from agentroute.origin import Origin, Provenance
+from agentroute.profile import Capabilities, Engine, KvPool, Limits, Price, Profile
+from agentroute.router import Router
+from agentroute.shape.model import Capability
+from agentroute.task import Task
+
+SOURCE = Provenance(source="a test")
+BLOCK = 16
+
+
+def point(isl: int, osl: int, n: int, ttft_ms: float, tpot_ms: float) -> Point:
+    return Point(
+        isl=isl, osl=osl, concurrency=n, ttft_ms=Measured(mean=float(ttft_ms)), tpot_ms=Measured(mean=float(tpot_ms))
+    )
+
+
+def grid(
+    speed: float = 1.0,
+    isl: Iterable[int] = (128, 1_024, 8_192),
+    osl: Iterable[int] = (64, 512),
+    n: Iterable[int] = (1, 4, 16, 64),
+) -> tuple[Point, ...]:
+    """A plausible server: prefill grows with the prompt, decode with the load. ``speed`` 2 is twice as fast."""
+    loads = [(i, o, c) for i in isl for o in osl for c in n]
+    return tuple(point(i, o, c, (10 + i / 20) * (1 + c / 16) / speed, (5 + c / 8) / speed) for i, o, c in loads)
+
+
+def profile(
+    name: str = "p",
+    *,
+    points: tuple[Point, ...] | None = None,
+    speed: float = 1.0,
+    origin: Origin = "measured",
+    version: str | None = "1.0",
+    kv_blocks: int | None = None,
+    window: int | None = None,
+    slots: int | None = None,
+    gpus: int | None = 1,
+    offers: Mapping[Capability, bool] | None = None,
+    usd_per_hour: float | None = None,
+    usd_per_million: tuple[float, float] | None = None,
+) -> Profile:
+    """A profile; what is not given is unknown. ``points=()`` leaves it unmeasured."""
+    points = grid(speed) if points is None else points
+    pool = KvPool(tokens=kv_blocks * BLOCK, block_tokens=BLOCK) if kv_blocks else None
+    per_token = usd_per_million or (None, None)
+    price = (
+        Price(
+            usd_per_accelerator_hour=usd_per_hour,
+            usd_per_million_input_tokens=per_token[0],
+            usd_per_million_output_tokens=per_token[1],
+            provenance=SOURCE,
+        )
+        if usd_per_hour or usd_per_million
+        else None
+    )
+    return Profile(
+        format=1,
+        name=name,
+        engine=Engine(name="vllm", version=version),
+        accelerator_count=gpus,
+        limits=Limits(max_model_len=window, max_num_seqs=slots, kv_pool=pool, provenance=SOURCE),
+        capabilities=Capabilities(offers=dict(offers), provenance=SOURCE) if offers is not None else None,
+        price=price,
+        measurements=(Measurement(provenance=Provenance(origin=origin, source="a test"), points=points),)
+        if points
+        else (),
+    )
+
+
+def fleet(*profiles: Profile) -> Fleet:
+    """A deployment for each profile, named after it."""
+    return Fleet(Deployment(p.name, p) for p in profiles)
+
+
+def router(*profiles: Profile, objective: str = "fit") -> Router:
+    return Router(fleet(*profiles), objective=objective)
+
+
+def task(context: int = 1_000, output: int | None = 100, concurrency: int = 1, **slos: float) -> Task:
+    return Task(
+        context_tokens=context,
+        max_output_tokens=output,
+        concurrency=concurrency,
+        ttft_ms=slos.get("ttft_ms"),
+        tpot_ms=slos.get("tpot_ms"),
+        deadline_s=slos.get("deadline_s"),
+    )
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+PROFILE = """\
+format = 1
+name = "mine"
+accelerator_count = 2
+
+[engine]
+name = "vllm"
+version = "0.11.0"
+
+[sharding]
+tp = 2
+
+[limits]
+max_model_len = 32768
+kv_pool = { tokens = 65536, block_tokens = 16 }
+provenance = { source = "its log" }
+
+[[measurements]]
+provenance = { source = "first run" }
+points = [
+  { isl = 128, osl = 64, concurrency = 1, ttft_ms = { mean = 10.0 }, tpot_ms = { mean = 5.0 } },
+  { isl = 128, osl = 64, concurrency = 8, ttft_ms = { mean = 20.0 }, tpot_ms = { mean = 6.0 } },
+]
+
+[[measurements]]
+points = [
+  { isl = 1024, osl = 64, concurrency = 1, ttft_ms = { mean = 50.0 }, tpot_ms = { mean = 5.5 } },
+  { isl = 1024, osl = 64, concurrency = 4, ttft_ms = { mean = 60.0 }, tpot_ms = { mean = 6.5 } },
+  { isl = 1024, osl = 64, concurrency = 8, ttft_ms = { mean = 70.0 }, tpot_ms = { mean = 7.5 } },
+]
+
+[measurements.provenance]
+source = "second run"
+"""
+"""A good profile file, to break in one place."""
+
+CONFIG = """\
+objective = "latency"
+
+[[deployments]]
+name = "one"
+profile = "qwen3-32b/vllm-h100-tp4"
+base_url = "http://127.0.0.1:8001"
+
+[[deployments]]
+name = "two"
+profile = "llama-3.1-8b/trtllm-h100-tp1"
+urls = ["http://127.0.0.1:8002", "http://127.0.0.1:8003"]
+adapter = "openai"
+
+[routes.default]
+allow = ["one", "two"]
+
+[routes.batch]
+objective = "fit"
+deadline_s = { value = 60.0, hard = true }
+"""
+"""A good configuration file, to break in one place."""
+
+
+def broken(text: str, good: str, bad: str) -> str:
+    """``text`` with its only ``good`` replaced."""
+    assert text.count(good) == 1, f"{good!r} is there {text.count(good)} times"
+    return text.replace(good, bad)
+
+
+def line_of(text: str, part: str) -> int:
+    """The 1-based line that holds the only ``part``."""
+    assert text.count(part) == 1, f"{part!r} is there {text.count(part)} times"
+    return text[: text.index(part)].count("\n") + 1
+
+
+def written(folder: Path, text: str | bytes, name: str = "file.toml") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# ---- what hypothesis may draw
+
+
+@st.composite
+def points(draw: st.DrawFn, most: int = 12) -> tuple[Point, ...]:
+    """Measured points of one deployment, on few values per axis, in any order."""
+    loads = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([64, 256, 1_024, 4_096, 16_384]),
+                st.sampled_from([32, 128, 1_024]),
+                st.sampled_from([1, 2, 8, 32, 128]),
+            ),
+            min_size=1,
+            max_size=most,
+            unique=True,
+        )
+    )
+    times = st.floats(0.5, 5_000.0)
+    return tuple(point(*load, draw(times), draw(times)) for load in loads)
+
+
+@st.composite
+def profiles(draw: st.DrawFn, name: str = "p", *, measured: bool | None = None) -> Profile:
+    """A profile with any of its limits unknown."""
+    unknown_or = st.none() | st.integers(1, 4_000)
+    capabilities: st.SearchStrategy[Capability] = st.sampled_from(["tools", "vision"])
+    is_measured = draw(st.booleans()) if measured is None else measured
+    return profile(
+        name,
+        points=grid(draw(st.floats(0.2, 5.0))) if is_measured else (),
+        kv_blocks=draw(unknown_or),
+        window=draw(st.none() | st.integers(500, 100_000)),
+        slots=draw(st.none() | st.integers(1, 64)),
+        gpus=draw(st.none() | st.integers(1, 8)),
+        version=draw(st.none() | st.just("1.0")),
+        offers=draw(st.dictionaries(capabilities, st.booleans())),
+        usd_per_hour=draw(st.none() | st.floats(0.1, 10.0)),
+    )
+
+
+@st.composite
+def fleets(draw: st.DrawFn, most: int = 5) -> Fleet:
+    """Up to ``most`` deployments; some may have a profile in common."""
+    kinds = [draw(profiles(f"p{i}")) for i in range(draw(st.integers(1, most)))]
+    chosen = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=most))
+    return Fleet(Deployment(f"d{i}", p) for i, p in enumerate(chosen))
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    """A task, with or without SLOs (bare numbers: hard means) and needs."""
+    slo = st.none() | st.floats(1.0, 20_000.0)
+    return Task(
+        context_tokens=draw(st.integers(1, 50_000)),
+        max_output_tokens=draw(st.none() | st.integers(1, 5_000)),
+        concurrency=draw(st.integers(1, 64)),
+        ttft_ms=draw(slo),
+        tpot_ms=draw(slo),
+        deadline_s=draw(slo),
+        needs=draw(st.frozensets(st.sampled_from(["tools", "vision"]))),
+    )

@@ -1,0 +1,107 @@
+"""Many curves as one table: each answers as if it were alone, and says how far it is from what was measured."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from fleets import grid, point, points
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentroute.latency.curve import Curve
+from agentroute.latency.estimate import Estimate
+from agentroute.latency.points import Point
+from agentroute.latency.table import CurveTable
+
+Load = tuple[float, float, float]
+loads = st.tuples(st.floats(1.0, 1e6), st.floats(1.0, 1e5), st.floats(1.0, 1e4))
+
+
+def answers(curves: list[Curve | None], load: Load) -> list[tuple[float, float]]:
+    isl, osl, n = (math.log(x) for x in load)
+    ttft, tpot = CurveTable(curves).at(isl, osl, np.full(len(curves), n))
+    return list(zip(ttft.tolist(), tpot.tolist(), strict=True))
+
+
+def support(measured: tuple[Point, ...], isl: float, osl: float, n: float) -> float:
+    return CurveTable([Curve.fit(measured)]).support(0, math.log(isl), math.log(osl), math.log(n))
+
+
+@given(st.lists(points(most=6), min_size=1, max_size=4), loads, st.data())
+@settings(max_examples=60, deadline=None)
+def test_an_answer_does_not_depend_on_the_other_deployments(
+    fleet: list[tuple[Point, ...]], load: Load, data: st.DataObject
+) -> None:
+    curves: list[Curve | None] = [*(Curve.fit(p) for p in fleet), None]
+    alone = [answers([curve], load)[0] for curve in curves]
+    chosen = data.draw(st.lists(st.sampled_from(range(len(curves))), min_size=1, unique=True))
+    together = answers([curves[i] for i in chosen], load)
+    for i, answer in zip(chosen, together, strict=True):
+        assert answer == pytest.approx(alone[i], rel=1e-7, nan_ok=True)
+
+
+@given(points(), loads)
+@settings(max_examples=60, deadline=None)
+def test_every_answer_is_a_positive_finite_time(measured: tuple[Point, ...], load: Load) -> None:
+    assert all(0 < value < math.inf for value in answers([Curve.fit(measured)], load)[0])
+
+
+def test_each_deployment_is_asked_at_its_own_load() -> None:
+    table = CurveTable([Curve.fit(grid()), None, Curve.fit(grid())])
+    ttft, _ = table.at(math.log(128), math.log(64), np.log([1.0, 5.0, 64.0]))
+    assert ttft[0] == pytest.approx((10 + 128 / 20) * (1 + 1 / 16))
+    assert math.isnan(ttft[1])
+    assert ttft[2] == pytest.approx((10 + 128 / 20) * (1 + 64 / 16))
+
+
+@pytest.mark.parametrize("fleet", [[None], [None, None]])
+def test_a_fleet_without_a_curve_answers_unknown(fleet: list[Curve | None]) -> None:
+    assert all(math.isnan(ttft) and math.isnan(tpot) for ttft, tpot in answers(fleet, (100, 100, 4)))
+    assert CurveTable(fleet).support(0, 1.0, 1.0, 1.0) == 0.0
+
+
+@pytest.mark.parametrize("load", [(128, 64, 1), (1_000, 100, 10), (8_192, 512, 64), (128, 512, 64)])
+def test_inside_the_measured_loads_an_answer_rests_on_them(load: tuple[int, int, int]) -> None:
+    assert support(grid(), *load) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param((200_000, 64, 4), id="prompt too long"),
+        pytest.param((4, 64, 4), id="prompt too short"),
+        pytest.param((1_024, 20_000, 4), id="answer too long"),
+        pytest.param((1_024, 1, 4), id="answer too short"),
+        pytest.param((1_024, 64, 1_000), id="too many"),
+        pytest.param((2 * 8_192, 2 * 512, 2 * 64), id="a little of each"),
+    ],
+)
+def test_outside_the_measured_loads_it_does_not(load: tuple[int, int, int]) -> None:
+    assert support(grid(), *load) < 0.95
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_tenth_outside_the_measured_loads_is_outside(axis: int) -> None:
+    load = [8_192.0, 512.0, 64.0]
+    load[axis] *= 1.1
+    assert support(grid(), *load) < 0.95
+
+
+@pytest.mark.parametrize("factor", [65, 1_000, 4_096, 10_000, 60_000])
+def test_far_outside_on_two_axes_is_outside(factor: int) -> None:
+    assert support((point(16, 16, 1, 10, 5),), 16 * factor, 16 * factor, 1) < 0.95
+
+
+def test_a_load_between_two_measured_concurrencies_is_inside() -> None:
+    assert support((point(128, 64, 1, 10, 5), point(128, 64, 64, 20, 5)), 128, 64, 8) == pytest.approx(1.0)
+
+
+def test_a_hole_in_the_grid_is_not_measured() -> None:
+    corners = (point(128, 64, 1, 10, 5), point(1_024, 512, 1, 20, 5))
+    assert support(corners, 128, 512, 1) == pytest.approx(0.0)
+
+
+def test_an_estimate_in_another_unit_keeps_its_origin() -> None:
+    assert Estimate(2.0, 1.0, 4.0, "derived", True).scaled(0.5) == Estimate(1.0, 0.5, 2.0, "derived", True)

@@ -1,0 +1,148 @@
+"""agentroute.toml: deployments, routes, and the profiles they name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fleets import CONFIG, PROFILE, broken, written
+
+from agentroute.adapters import ADAPTERS as LOADABLE
+from agentroute.config import ADAPTERS, Config, check_url
+from agentroute.errors import ConfigError, ProfileError, UnknownNameError, UsageError
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+
+
+def test_a_configuration_names_deployments_and_routes(tmp_path: Path) -> None:
+    config = Config.load(written(tmp_path, CONFIG))
+    one, two = config.fleet().deployments
+    assert (one.name, one.urls, one.adapter, one.pool) == ("one", ("http://127.0.0.1:8001",), "openai", None)
+    assert one.model is not None
+    assert one.accelerator is not None
+    assert (one.model.name, one.accelerator.name, one.usd_per_accelerator_hour) == ("qwen3-32b", "h100_sxm", 2.5)
+    assert two.urls == ("http://127.0.0.1:8002", "http://127.0.0.1:8003")
+    assert [route.name for route in config.router_routes()] == ["default", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("written_as", "slo"),
+    [
+        ("250", Slo(250, hard=False)),
+        ("250.5", Slo(250.5, hard=False)),
+        ("{ value = 250.0 }", Slo(250.0, hard=False)),
+        ('{ value = 250.0, stat = "p95" }', Slo(250.0, "p95", hard=False)),
+        ("{ value = 250.0, hard = true }", Slo(250.0, hard=True)),
+    ],
+)
+def test_an_slo_of_a_route_is_soft_unless_it_says_hard(tmp_path: Path, written_as: str, slo: Slo) -> None:
+    config = Config.load(written(tmp_path, f"{CONFIG}\n[routes.fast]\nttft_ms = {written_as}\n"))
+    assert config.router_routes()[-1].ttft_ms == slo
+
+
+def test_a_router_is_made_from_a_file(tmp_path: Path) -> None:
+    made = Router.from_config(written(tmp_path, CONFIG))
+    assert made.objective == "latency"
+    assert made.decide(Task(context_tokens=100, max_output_tokens=10, route="batch")).objective == "fit"
+
+
+def test_a_profile_may_be_a_file_beside_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    written(tmp_path / "sub", PROFILE, "mine.toml")
+    config = Config.load(written(tmp_path, broken(CONFIG, "qwen3-32b/vllm-h100-tp4", "sub/mine.toml")))
+    assert config.fleet().deployments[0].profile.name == "mine"
+
+
+def test_a_mistake_in_that_file_names_that_file(tmp_path: Path) -> None:
+    written(tmp_path, broken(PROFILE, "tp = 2", "tp = 0"), "mine.toml")
+    with pytest.raises(ProfileError) as raised:
+        Config.load(written(tmp_path, broken(CONFIG, "qwen3-32b/vllm-h100-tp4", "mine.toml")))
+    assert raised.value.path == tmp_path / "mine.toml"
+    assert raised.value.key == "sharding.tp"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('model = "qwen3-23b"', "there is no model 'qwen3-23b'; did you mean 'qwen3-32b'?"),
+        ('accelerator = "h100_sxn"', "there is no accelerator 'h100_sxn'; did you mean 'h100_sxm'?"),
+    ],
+)
+def test_what_a_profile_refers_to_must_exist(tmp_path: Path, line: str, message: str) -> None:
+    written(tmp_path, broken(PROFILE, 'name = "mine"', f'name = "mine"\n{line}'), "mine.toml")
+    with pytest.raises(ConfigError) as raised:
+        Config.load(written(tmp_path, broken(CONFIG, "qwen3-32b/vllm-h100-tp4", "mine.toml")))
+    assert message in str(raised.value)
+    assert (raised.value.key, raised.value.line) == ("deployments[0].profile", 5)
+
+
+@pytest.mark.parametrize("name", ["agentroute.toml", "gone.toml"])
+def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: no such file or directory"):
+        Router.from_config(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "deployment",
+    [
+        'name = "a"\nprofile = "qwen3-32b/vllm-h100-tp4"\n',
+        'name = "a"\nprofile = "qwen3-32b/vllm-h100-tp4"\nbase_url = "http://a"\nurls = ["http://b"]\n',
+        'name = "a"\nprofile = "qwen3-32b/vllm-h100-tp4"\nurls = []\n',
+    ],
+)
+def test_a_deployment_has_one_way_of_giving_its_urls(tmp_path: Path, deployment: str) -> None:
+    with pytest.raises(ConfigError, match="must give either base_url or urls"):
+        Config.load(written(tmp_path, f"[[deployments]]\n{deployment}"))
+
+
+@pytest.mark.parametrize("text", ["", "deployments = []\n", 'objective = "fit"\n'])
+def test_a_configuration_has_a_deployment(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="deployments"):
+        Config.load(written(tmp_path, text))
+
+
+def test_a_key_is_named_and_never_written(tmp_path: Path) -> None:
+    text = broken(CONFIG, 'adapter = "openai"', 'api_key_env = "sk-123 secret"')
+    with pytest.raises(ConfigError, match="api_key_env"):
+        Config.load(written(tmp_path, text))
+
+
+def test_a_pool_described_in_two_ways_is_refused_with_both_names(tmp_path: Path) -> None:
+    written(tmp_path, PROFILE, "a.toml")
+    written(tmp_path, broken(PROFILE, "tokens = 65536", "tokens = 32768"), "b.toml")
+    text = "".join(
+        f'[[deployments]]\nname = "{name}"\nprofile = "{name}.toml"\nbase_url = "http://a"\npool = "gpu"\n'
+        for name in ("a", "b")
+    )
+    with pytest.raises(UsageError, match="'a' and 'b' share the pool 'gpu'"):
+        Router.from_config(written(tmp_path, text))
+
+
+def test_the_adapters_of_a_file_are_those_that_can_be_loaded() -> None:
+    assert set(ADAPTERS) == set(LOADABLE)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:8080", "https://host/v1", "http://[::1]:80/", "http://host.example/deep/path", "HTTP://host"],
+)
+def test_a_url_is_good(url: str) -> None:
+    check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "host:80", "127.0.0.1", "ftp://host", "http://", "http://host:port", "http://host:99999", "http://ho st",
+     "http://host\n", "http://[::1", "http://u:p@host", "http://u@host", "http://host?x=1", "http://host#x", "file:///x"],
+)  # fmt: skip
+def test_a_url_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        check_url(url)
+
+
+@pytest.mark.parametrize("what", ["objective", "route"])
+def test_a_task_cannot_ask_for_what_the_file_does_not_have(tmp_path: Path, what: str) -> None:
+    made = Router.from_config(written(tmp_path, CONFIG))
+    task = Task(context_tokens=1, objective="batch") if what == "objective" else Task(context_tokens=1, route="batsh")
+    with pytest.raises(UnknownNameError, match=f"there is no {what}"):
+        made.decide(task)

@@ -1,0 +1,87 @@
+"""One tree of errors: a user's mistake and a server's fault are different branches."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from agentroute import errors
+from agentroute.errors import (
+    AgentrouteError,
+    BackendError,
+    ConfigError,
+    FailureKind,
+    FileError,
+    NoFeasibleDeployment,
+    PoolFull,
+    ProfileError,
+    TaskError,
+    UnknownNameError,
+    UsageError,
+    suggest,
+)
+
+TREE: dict[type[Exception], type[Exception]] = {
+    AgentrouteError: Exception,
+    UsageError: AgentrouteError,
+    FileError: UsageError,
+    ProfileError: FileError,
+    ConfigError: FileError,
+    TaskError: UsageError,
+    UnknownNameError: UsageError,
+    NoFeasibleDeployment: AgentrouteError,
+    PoolFull: NoFeasibleDeployment,
+    BackendError: AgentrouteError,
+}
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_the_tree_is_as_drawn(kind: type[Exception]) -> None:
+    assert kind.__bases__ == (TREE[kind],)
+    drawn = re.findall(r"[A-Z]\w+(?:Error|Deployment|Full)\b", errors.__doc__ or "")
+    assert kind.__name__ in drawn
+
+
+def test_no_error_stands_outside_the_tree() -> None:
+    raised = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert raised == set(TREE)
+    for path in Path(errors.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and path.name != "errors.py":
+                bases = {ast.unparse(base) for base in node.bases}
+                assert not any(base.endswith(("Error", "Exception")) for base in bases), f"{path}: {node.name}"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ProfileError("is wrong", path=Path("a.toml")), "a.toml: is wrong"),
+        (ProfileError("is wrong", path=Path("a.toml"), key="b.c"), "a.toml: b.c: is wrong"),
+        (ConfigError("is wrong", path=Path("a.toml"), key="b", line=3), "a.toml:3: b: is wrong"),
+        (UnknownNameError("model", "lama", ["llama", "qwen"]), "there is no model 'lama'; did you mean 'llama'?"),
+        (NoFeasibleDeployment("no", {"a": "small", "b": "slow"}), "no\n  a: small\n  b: slow"),
+        (BackendError(FailureKind.ENGINE_DEAD, "gone"), "backend: engine dead: gone"),
+        (
+            BackendError(FailureKind.OVERLOADED, "busy", deployment="d", url="http://a", status=503),
+            "d at http://a: overloaded (HTTP 503): busy",
+        ),
+    ],
+)
+def test_an_error_says(error: Exception, text: str) -> None:
+    assert str(error) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "text"),
+    [
+        ("lama", ["llama", "qwen"], "did you mean 'llama'?"),
+        ("xyz", ["llama", "qwen"], "known: llama, qwen"),
+        ("xyz", [], "there are none to choose from"),
+        ("xyz", [f"m{i:02}" for i in range(14)], "known: " + ", ".join(f"m{i:02}" for i in range(12)) + ", ..."),
+    ],
+)
+def test_a_wrong_name_gets_a_suggestion(name: str, known: list[str], text: str) -> None:
+    assert suggest(name, known) == text

@@ -1,0 +1,85 @@
+"""Server-sent events: however the bytes are cut, the events are the same."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentroute.errors import BackendError, FailureKind
+from agentroute.sse import MAX_EVENT_BYTES, EventDecoder
+
+
+def decode(*chunks: bytes) -> list[str]:
+    decoder = EventDecoder()
+    return [data for chunk in chunks for data in decoder.feed(chunk)] + decoder.flush()
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"", []),
+        (b"data: a\n\n", ["a"]),
+        (b"data: a\r\n\r\n", ["a"]),
+        (b"data: a\r\rdata: b\r\r", ["a", "b"]),
+        (b"data:a\n\n", ["a"]),
+        (b"data:  a\n\n", [" a"]),
+        (b"data: a\ndata: b\n\n", ["a\nb"]),
+        (b"data\n\n", [""]),
+        (b"data:\n\n", [""]),
+        (b": ping\n\ndata: a\n\n", ["a"]),
+        (b"event: error\nid: 7\nretry: 3\ndata: a\n\n", ["a"]),
+        (b"event: lonely\n\n", []),
+        (b"database: no\n\n", []),
+        (b"\n\n\ndata: a\n\n\n\n", ["a"]),
+        (b"data: a\n\ndata: b", ["a", "b"]),
+        (b"data: [DONE]\n\n", ["[DONE]"]),
+        (b"\xef\xbb\xbfdata: a\n\n", ["a"]),
+        ("data: héé 🌍\n\n".encode(), ["héé 🌍"]),
+        (b"data: \xff\n\n", ["�"]),
+        (b"<html>no stream</html>", []),
+    ],
+)
+def test_a_stream_holds_these_events(stream: bytes, events: list[str]) -> None:
+    assert decode(stream) == events
+    assert decode(*(bytes([byte]) for byte in stream)) == events
+
+
+@given(
+    st.lists(
+        st.sampled_from([b"data: ", b"data:", b": c", b"id: 1", b"x", b"\r", b"\n", b"\r\n", "é🌍".encode(), b"\xff"])
+    ),
+    st.data(),
+)
+def test_where_the_bytes_are_cut_changes_nothing(parts: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(parts)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
+    edges = [0, *sorted(cuts), len(stream)]
+    assert decode(*(stream[start:end] for start, end in pairwise(edges))) == decode(stream)
+
+
+def test_an_event_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
+    decoder = EventDecoder()
+    decoder.feed(b"data: ")
+    with pytest.raises(BackendError, match="more than 1 MiB") as caught:
+        for _ in range(100):
+            decoder.feed(b"x" * 65_536)
+    assert caught.value.kind is FailureKind.INTERRUPTED
+
+
+def test_an_event_of_many_lines_is_refused_too() -> None:
+    decoder = EventDecoder()
+    with pytest.raises(BackendError):
+        for _ in range(100):
+            decoder.feed(b"data: " + b"x" * 65_536 + b"\n")
+
+
+def test_events_and_comments_without_end_are_fine_as_long_as_each_is_small() -> None:
+    decoder = EventDecoder()
+    count = 0
+    for _ in range(3):
+        decoder.feed(b": " + b"c" * (MAX_EVENT_BYTES - 100) + b"\n")
+        count += len(decoder.feed(b"data: " + b"x" * (MAX_EVENT_BYTES - 100) + b"\n\n"))
+    assert count == 3
