@@ -83,6 +83,7 @@ class Assessment:
 
     def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
         self.fleet, self.ask = fleet, ask
+        self._extrapolated: dict[int, bool] = {}
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
         self.held: Floats = state.held[self.pool]
         self.in_flight: Ints = state.in_flight[self.pool]
@@ -206,7 +207,9 @@ class Assessment:
 
     def extrapolated(self, d: int) -> bool:
         """Whether deployment ``d``'s prediction rests on less than ``SUPPORTED`` measured cells."""
-        return self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
+        if d not in self._extrapolated:
+            self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
+        return self._extrapolated[d]
 
     def band(self, d: int, metric: Metric) -> float:
         """Half-width of the 80 % band of a metric at deployment ``d``, as a fraction of the mean."""

@@ -44,6 +44,8 @@ class Seen:
     """Until the first content: text, reasoning or a tool call; ``None`` when the call did not stream."""
     e2e_s: float
     """Until the whole answer was there."""
+    waited_s: float = 0.0
+    """Before that: how long the request waited for room in the KV pool. A prediction includes such a wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,9 @@ class Call:
     Raises ``UsageError`` when the deployment cannot be called: no URL, an unknown adapter, no key.
     """
 
-    def __init__(self, lease: Lease, *, streaming: bool) -> None:
+    def __init__(self, lease: Lease, *, streaming: bool, asked_at: float) -> None:
         self.lease, self.streaming = lease, streaming
+        self._waited_s = time.perf_counter() - asked_at
         self.deployment = lease.deployment
         if lease.url is None:
             raise UsageError(f"deployment {self.deployment.name!r} has no URL; it can be decided on, not called")
@@ -251,7 +254,7 @@ class Call:
             usage=answer.usage,
             decision=self.lease.decision,
             raw=answer.raw,
-            seen=Seen(self._ttft_s, self._elapsed_s()),
+            seen=Seen(self._ttft_s, self._elapsed_s(), self._waited_s),
         )
         return self.reply
 

@@ -7,6 +7,7 @@ waited for, since nothing has been sent by then.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from types import TracebackType
@@ -119,6 +120,7 @@ class Client:
 
     @contextmanager
     def _call(self, task: Task, *, streaming: bool) -> Iterator[Call]:
+        asked_at = time.perf_counter()
         waiting = Retrying(
             retry=retry_if_exception_type(PoolFull),
             wait=_WAIT,
@@ -126,7 +128,7 @@ class Client:
             reraise=True,
         )
         with waiting(self.router.acquire, task) as lease:
-            call = Call(lease, streaming=streaming)
+            call = Call(lease, streaming=streaming, asked_at=asked_at)
             try:
                 yield call
             finally:
@@ -221,6 +223,8 @@ class AsyncClient:
 
     @asynccontextmanager
     async def _call(self, task: Task, *, streaming: bool) -> AsyncIterator[Call]:
+        asked_at = time.perf_counter()
+
         async def acquire() -> Lease:
             return self.router.acquire(task)
 
@@ -232,7 +236,7 @@ class AsyncClient:
         )
         lease: Lease = await waiting(acquire)
         with lease:
-            call = Call(lease, streaming=streaming)
+            call = Call(lease, streaming=streaming, asked_at=asked_at)
             try:
                 yield call
             finally:

@@ -58,9 +58,9 @@ class Decision:
 
     task: Task
     objective: str
-    _assessment: Assessment = field(repr=False)
+    _assessment: Assessment = field(repr=False, compare=False)
     _best: int = field(repr=False)
-    decided_at: float
+    decided_at: float = field(compare=False)
     """The router's clock at the decision, in seconds."""
 
     @property

@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """Start two small llama.cpp servers, measure them, and route three tasks to them. Stops them at the end."""
     from agentroute.client import Client
-    from agentroute.demo.run import answer, servers, write_config
+    from agentroute.demo.run import answer, direct, servers, write_config
     from agentroute.demo.tasks import demands
 
     started = time.monotonic()
@@ -40,7 +40,7 @@ def demo(
         say(f"wrote {config} and its profiles\n")
         router = Router.from_config(config)
         results = []
-        with Client(router) as client:
+        with Client(router, transport=direct()) as client:
             for i, demand in enumerate(demands(), 1):
                 decision = router.decide(demand.task)
                 if not as_json:
@@ -63,11 +63,12 @@ def demo(
 
 
 def comparison(decision: Decision, replies: list[Reply]) -> str:
-    """Predicted against seen, as the mean over the replies."""
-    ttfts = [reply.seen.ttft_s for reply in replies if reply.seen.ttft_s is not None]
+    """Predicted against seen, as the mean over the replies, waiting included."""
+    waits = [reply.seen.waited_s for reply in replies]
+    ttfts = [reply.seen.ttft_s + reply.seen.waited_s for reply in replies if reply.seen.ttft_s is not None]
     rows: tuple[tuple[str, Estimate | None, list[float]], ...] = (
         ("TTFT", decision.ttft_ms, ttfts),
-        ("E2E", decision.e2e_ms, [reply.seen.e2e_s for reply in replies]),
+        ("E2E", decision.e2e_ms, [reply.seen.e2e_s + reply.seen.waited_s for reply in replies]),
     )
     lines = []
     for name, predicted, seen in rows:
@@ -75,6 +76,9 @@ def comparison(decision: Decision, replies: list[Reply]) -> str:
         if predicted is not None:
             expected = f"{milliseconds(predicted.mean)} ({milliseconds(predicted.low)}-{milliseconds(predicted.high)})"
         lines.append(f"{name:<5} predicted {expected}, seen {milliseconds(fmean(seen) * 1_000) if seen else 'unknown'}")
+    if max(waits) > 0.001:
+        waited = sum(wait > 0.001 for wait in waits)
+        lines.append(f"      {waited} of {len(waits)} waited for room, {milliseconds(max(waits) * 1_000)} at most")
     return "\n".join(lines)
 
 

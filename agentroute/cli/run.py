@@ -112,7 +112,7 @@ def reply_json(reply: Reply) -> dict[str, Any]:
             "completion_tokens": reply.usage.completion_tokens,
             "cached_tokens": reply.usage.cached_tokens,
         },
-        "seen": {"ttft_s": reply.seen.ttft_s, "e2e_s": reply.seen.e2e_s},
+        "seen": {"ttft_s": reply.seen.ttft_s, "e2e_s": reply.seen.e2e_s, "waited_s": reply.seen.waited_s},
         "predicted": {
             "ttft_ms": estimate_json(reply.decision.ttft_ms),
             "e2e_ms": estimate_json(reply.decision.e2e_ms),

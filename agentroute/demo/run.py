@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
+
 from agentroute.adapters import adapter
 from agentroute.bench.measure import Load, measure
 from agentroute.catalogue import shipped
@@ -53,6 +55,11 @@ def servers() -> Iterator[dict[str, str]]:
         }
 
 
+def direct() -> httpx.HTTPTransport:
+    """A way that no proxy from the environment stands in: the servers are on this machine."""
+    return httpx.HTTPTransport()
+
+
 def write_config(folder: Path, urls: dict[str, str], say: Say) -> Path:
     """Ask each server what it can hold, measure a short curve of it, write its profile and a configuration."""
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
@@ -75,7 +82,7 @@ def write_config(folder: Path, urls: dict[str, str], say: Say) -> Path:
 
 
 def _asked(shape: Shape, url: str, say: Say) -> Profile:
-    said = probe(url, adapter("llamacpp"))
+    said = probe(url, adapter("llamacpp"), transport=direct())
     say(f"{shape.name}: {said.max_num_seqs} slots of {said.max_model_len} tokens at {url}")
     reported = Provenance(origin="reported", source="the running server's /props", date=dt.date.today())
     return Profile(
@@ -96,7 +103,7 @@ def _asked(shape: Shape, url: str, say: Say) -> Profile:
 
 def _measured(profile: Profile, shape: Shape, url: str, say: Say) -> Profile:
     alone = replace(shipped().deployment(profile), urls=(url,), adapter="llamacpp", served_model=MODEL_ALIAS)
-    with Client(Router(Fleet([alone]))) as client:
+    with Client(Router(Fleet([alone])), transport=direct()) as client:
         # The first request after the start is slower than any other; it is not a measurement.
         measure(client, [Load(60, 2, 1)])
         points = measure(

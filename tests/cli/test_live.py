@@ -133,7 +133,7 @@ def test_ctrl_c_stops_the_demo_and_its_servers(here: Path) -> None:
     urls: list[str] = []
     for line in demo.stderr:
         urls += re.findall(r"at (http://\S+)", line)
-        if "measuring" in line:
+        if "  measuring" in line:
             break
     assert len(urls) == 1 and _answers(urls[0])
     time.sleep(0.3)
