@@ -148,6 +148,8 @@ class EmbeddedServer:
 
     def _failed(self, what: str) -> BackendError:
         last = next(reversed(self._log_lines()), "its log is empty")
+        if "libgomp" in last:
+            last += " (llama.cpp is linked against it; on Debian: apt-get install libgomp1)"
         return BackendError(FailureKind.UNAVAILABLE, f"the embedded server {what}; its last words: {last[:300]}")
 
     def __enter__(self) -> EmbeddedServer:
