@@ -69,7 +69,19 @@ NUMBERS = [
     for name, (_, field) in FIELDS.items()
     if {"integer", "number"} & {part.get("type") for part in (field, *field.get("anyOf", ()))}
 ]
-UNITS = ("_ms", "_s", "_gib", "_gb_per_s", "tokens", "_b", "usd", "billion", "milliseconds", "how many", "how far")
+UNITS: tuple[str, ...] = (
+    "_ms",
+    "_s",
+    "_gib",
+    "_gb_per_s",
+    "tokens",
+    "_b",
+    "usd",
+    "billion",
+    "milliseconds",
+    "how many",
+    "how far",
+)
 UNITS += (
     "concurrency",
     "requests",
@@ -101,7 +113,7 @@ def test_the_schema_can_be_written_as_json() -> None:
 
 def test_a_profile_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        profile().name = "other"  # type: ignore[misc]
+        profile().name = "other"
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ def shown(value: object) -> str:
 @pytest.mark.parametrize("value", NOT_COUNTS, ids=shown)
 @pytest.mark.parametrize("name", ["context_tokens", "max_output_tokens", "concurrency", "expected_context_tokens"])
 def test_a_count_is_a_whole_number_above_zero(name: str, value: Any) -> None:
+    values: dict[str, Any] = {"context_tokens": 5, name: value}
     if value is None and name in {"max_output_tokens", "expected_context_tokens"}:
-        assert getattr(Task(**{"context_tokens": 5, name: value}), name) is None
+        assert getattr(Task(**values), name) is None
         return
     with pytest.raises(TaskError, match=f"^{name} must be a whole number from 1 to") as raised:
-        Task(**{"context_tokens": 5, name: value})
-    assert len(str(raised.value)) < 200
+        Task(**values)
+    assert len(str(raised.value)) < 600
 
 
 @pytest.mark.parametrize(
@@ -53,14 +54,14 @@ def test_no_more_tokens_are_expected_than_there_are_at_most() -> None:
 def test_an_slo_is_a_finite_number_above_zero(name: str, value: Any) -> None:
     with pytest.raises(TaskError, match=f"^{name} must be a finite number above 0 or an Slo") as raised:
         Task(**{"context_tokens": 5, name: value})
-    assert len(str(raised.value)) < 200
+    assert len(str(raised.value)) < 600
 
 
 @pytest.mark.parametrize("value", [*NOT_TIMES, None, 1e12], ids=shown)
 def test_the_value_of_an_slo_is_a_finite_number_above_zero(value: Any) -> None:
-    with pytest.raises(TaskError, match="^an SLO's value must be a finite number above 0") as raised:
+    with pytest.raises(TaskError, match=r"^an SLO's value must be a finite number above 0") as raised:
         Slo(value)
-    assert len(str(raised.value)) < 200
+    assert len(str(raised.value)) < 600
 
 
 @pytest.mark.parametrize("stat", ["p42", "P95", "", "median", None, 95])
@@ -84,7 +85,9 @@ def test_a_bare_number_is_a_hard_mean() -> None:
     assert slo(Slo(5.0, hard=False)) == Slo(5.0, hard=False)
 
 
-@pytest.mark.parametrize("needs", [{"tools"}, ["tools", "tools"], ("tools",), frozenset({"tools"}), {"tools": 1}.keys()])
+@pytest.mark.parametrize(
+    "needs", [{"tools"}, ["tools", "tools"], ("tools",), frozenset({"tools"}), {"tools": 1}.keys()]
+)
 def test_needs_are_a_set_however_they_are_given(needs: Any) -> None:
     asked = Task(context_tokens=1, needs=needs)
     assert asked.needs == frozenset({"tools"})
@@ -115,7 +118,7 @@ def test_a_route_and_an_objective_are_names(wrong: dict[str, Any]) -> None:
 
 def test_a_task_is_given_by_name_only() -> None:
     with pytest.raises(TypeError):
-        Task(5)  # type: ignore[misc, call-arg]
+        Task(5)  # type: ignore[call-arg]
 
 
 def test_equal_tasks_are_siblings() -> None:

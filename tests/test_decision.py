@@ -1,0 +1,195 @@
+"""The answer and its explanation: every deployment once, every number with its origin."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from fleets import fleets, grid, profile, router, task, tasks
+from hypothesis import given, settings
+
+from agentroute.catalogue import shipped
+from agentroute.decision import Decision, Headroom
+from agentroute.errors import NoFeasibleDeployment
+from agentroute.fleet import Fleet
+from agentroute.reasons import milliseconds
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+
+
+def listed(text: str) -> list[str]:
+    """Names of the numbered reasons, then of the refused, in their order."""
+    return re.findall(r"^(?: *\d+\. |    )(\S+): ", text.split("\nwhere the numbers of")[0], flags=re.MULTILINE)
+
+
+@given(fleets(), tasks())
+@settings(max_examples=80, deadline=None)
+def test_an_explanation_names_every_deployment_once_the_winner_first(of: Fleet, asked: Task) -> None:
+    try:
+        decision = Router(of).decide(asked)
+    except NoFeasibleDeployment as error:
+        assert sorted(error.reasons) == sorted(d.name for d in of.deployments)
+        assert all(reason and "\n" not in reason for reason in error.reasons.values())
+        assert not re.search(r"\b(nan|inf)\b", str(error), re.IGNORECASE)
+        return
+    text = decision.explain()
+    names = listed(text)
+    assert sorted(names) == sorted(d.name for d in of.deployments)
+    assert names[0] == decision.deployment == decision.candidates[0].deployment
+    assert set(names[: len(decision.candidates)]).isdisjoint(decision.rejected)
+    assert not re.search(r"\b(nan|inf)\b", text, re.IGNORECASE)
+
+
+@given(tasks())
+@settings(max_examples=40, deadline=None)
+def test_an_explanation_of_the_shipped_fleet_holds_no_nonsense(asked: Task) -> None:
+    try:
+        text = SHIPPED.decide(asked).explain()
+    except NoFeasibleDeployment as error:
+        text = str(error)
+    assert not re.search(r"\b(nan|inf|None)\b", text)
+
+
+SHIPPED = Router.shipped()
+
+
+def test_an_explanation_reads_like_this() -> None:
+    big = profile("big", kv_blocks=900, window=4_096, usd_per_hour=2.0, offers={"tools": True})
+    small = profile("small", kv_blocks=200, speed=2.0, offers={"tools": True})
+    tiny = profile("tiny", window=500)
+    unknown = profile("unknown", points=(), gpus=None, version=None)
+    asked = Task(context_tokens=1_000, max_output_tokens=100, needs={"tools"}, ttft_ms=Slo(200, hard=False))
+    lines = router(big, small, tiny, unknown).decide(asked).explain().splitlines()
+    assert lines[0] == "big for 1,000 context and 100 output tokens, 1 in flight, by fit"
+    assert lines[2].split() == ["deployment", "model", "split", "n", "TTFT", "TPOT", "E2E", "KV", "free", "USD"]
+    assert [line.split()[:2] for line in lines[3:6]] == [["1", "big"], ["2", "small"], ["3", "unknown"]]
+    assert lines[7].startswith(" 1. big: keeps TTFT of 200 ms with ")
+    assert lines[7].endswith("% to spare; best by fit: 7.7% of its KV blocks")
+    assert lines[8] == " 2. small: fit: 34.5% of its KV blocks against 7.7% of its KV blocks"
+    assert lines[9] == " 3. unknown: TTFT unknown, so no SLO on it can be promised"
+    assert lines[11:13] == [
+        "refused:",
+        "    tiny: 1,000 context and 100 output tokens do not fit its window of 500 (measured)",
+    ]
+    assert lines[14] == "where the numbers of big come from:"
+    assert lines[15:] == [
+        "    latency: measured, a test",
+        "    window: 4,096 tokens, measured: a test",
+        "    KV pool: 900 blocks of 16 tokens, measured, a test",
+        "    price: measured, a test",
+        "    capabilities: measured, a test",
+    ]
+
+
+@pytest.mark.parametrize("name", shipped().profile_names)
+def test_every_number_of_every_candidate_has_an_origin(name: str) -> None:
+    decision = SHIPPED.decide(task(context=2_000))
+    candidate = {c.deployment: c for c in decision.candidates}[name]
+    kinds = [source.partition(":")[0] for source in candidate.sources]
+    assert kinds[0] == "latency"
+    assert {"latency", "window", "KV pool", "price"} <= set(kinds)
+    for source in candidate.sources:
+        assert re.search(r"\b(measured|reported|derived|assumed|unknown)\b", source)
+    for estimate in (candidate.ttft_ms, candidate.tpot_ms, candidate.e2e_ms, candidate.cost_usd):
+        assert estimate is not None
+        assert estimate.source in {"measured", "reported", "derived", "assumed"}
+
+
+def test_every_source_of_the_winner_is_shown() -> None:
+    decision = SHIPPED.decide(task(context=2_000))
+    text = decision.explain()
+    for source in decision.candidates[0].sources:
+        assert f"    {source}" in text
+
+
+@pytest.mark.parametrize("context", [1_024, 100_000])
+def test_what_is_extrapolated_bears_a_star(context: int) -> None:
+    text = router(profile()).decide(task(context=context)).explain()
+    assert ("*" in text) == (context > 8_192)
+    assert ("* outside the measured loads: extrapolated" in text) == (context > 8_192)
+
+
+def test_what_waits_is_counted_beside_what_runs() -> None:
+    text = router(profile(slots=4)).decide(task(concurrency=10)).explain()
+    assert re.search(r"^1 .* 4\+6 ", text, flags=re.MULTILINE)
+
+
+def test_what_is_unknown_is_said_to_be() -> None:
+    decision = router(profile(points=(), gpus=None)).decide(task())
+    assert (decision.ttft_ms, decision.tpot_ms, decision.e2e_ms, decision.cost_usd) == (None, None, None, None)
+    assert (decision.url, decision.model) == (None, None)
+    c = decision.candidates[0]
+    assert (c.headroom, c.model, c.split, c.wait_ms) == (None, None, None, 0.0)
+    assert c.standing == "no SLO to keep; best by fit: unknown"
+
+
+def test_the_headroom_is_what_is_not_held() -> None:
+    r = router(profile(kv_blocks=1_000))
+    r.acquire(task())
+    headroom = r.decide(task()).candidates[0].headroom
+    assert headroom == Headroom(free=931, blocks=1_000, needed=69)
+    assert headroom.share == pytest.approx(0.862)
+
+
+def test_a_decision_stays_as_it_was_when_the_state_moves_on() -> None:
+    r = router(profile(kv_blocks=1_000))
+    decision = r.decide(task())
+    before = decision.explain()
+    for _ in range(5):
+        r.acquire(task())
+    assert decision.explain() == before
+
+
+def test_equal_decisions_are_equal() -> None:
+    r = router(profile())
+    first, second = (dataclasses.replace(r.decide(task()), decided_at=0.0) for _ in range(2))
+    assert first == second
+
+
+def test_a_decision_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        router(profile()).decide(task()).objective = "cost"  # type: ignore[misc]
+
+
+def one(slo: Slo) -> Decision:
+    return router(profile(points=grid(n=(1, 2, 4, 8, 16)))).decide(
+        Task(context_tokens=1_024, max_output_tokens=100, ttft_ms=slo)
+    )
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [(2.0, "keeps TTFT of"), (1.2, "less than the 30% wanted"), (0.5, "misses TTFT of")],
+)
+def test_a_standing_says_how_well_the_slo_is_kept(factor: float, said: str) -> None:
+    ttft = one(Slo(1.0, hard=False)).ttft_ms
+    assert ttft is not None
+    assert said in one(Slo(ttft.mean * factor, hard=False)).candidates[0].standing
+
+
+@pytest.mark.parametrize("hard", [True, False])
+def test_a_standing_says_that_a_tail_is_judged_by_the_high_end(hard: bool) -> None:
+    assert "high end" in one(Slo(10_000, "p95", hard=hard)).explain()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (float("nan"), "unknown"),
+        (0.0004, "0 us"),
+        (0.85, "850 us"),
+        (1.0, "1.0 ms"),
+        (99.94, "99.9 ms"),
+        (99.96, "100 ms"),
+        (250.4, "250 ms"),
+        (999.6, "1.00 s"),
+        (1_234.0, "1.23 s"),
+        (9_999.0, "10.0 s"),
+        (12_345.0, "12.3 s"),
+        (123_456.0, "123 s"),
+        (1e9, "1,000,000 s"),
+    ],
+)
+def test_a_time_is_written_as_a_person_reads_it(value: float, text: str) -> None:
+    assert milliseconds(value) == text

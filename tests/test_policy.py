@@ -1,0 +1,116 @@
+"""Objectives: which of the deployments that keep the SLOs equally well is best."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from fleets import fleet, profile, router, task
+
+from agentroute.assessment import Metric
+from agentroute.errors import UnknownNameError, UsageError
+from agentroute.policy import OBJECTIVES, SLO_MARGIN, UNITS, objective
+from agentroute.reasons import NAMES
+from agentroute.route import Route
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+
+
+def test_an_objective_is_found_by_name() -> None:
+    assert {name: objective(name) for name in OBJECTIVES} == dict(OBJECTIVES)
+    assert set(UNITS) == set(OBJECTIVES) == {"cost", "fit", "latency"}
+    assert set(NAMES) == set(get_args(Metric))
+
+
+@pytest.mark.parametrize("wrong", ["fits", "goodput", "Fit"])
+def test_a_wrong_objective_is_a_name_that_is_not_there(wrong: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"there is no objective '{wrong}'"):
+        router(profile(), objective=wrong)
+    with pytest.raises(UnknownNameError, match=f"there is no objective '{wrong}'"):
+        Router(fleet(profile()), routes=[Route(name="r", objective=wrong)])
+    with pytest.raises(UnknownNameError, match=f"there is no objective '{wrong}'"):
+        router(profile()).decide(Task(context_tokens=1, objective=wrong))
+
+
+def test_fit_takes_the_pool_of_which_the_task_is_the_smallest_share() -> None:
+    assert router(profile("small", kv_blocks=200), profile("large", kv_blocks=900)).decide(task()).deployment == "large"
+
+
+def test_fit_takes_the_fewest_gpu_seconds_where_no_pool_is_known() -> None:
+    many, few = profile("many", gpus=8, speed=2.0), profile("few", gpus=1, speed=1.0)
+    assert router(many, few).decide(task()).deployment == "few"
+
+
+def test_latency_takes_the_fastest_answer() -> None:
+    many, few = profile("many", gpus=8, speed=2.0), profile("few", gpus=1, speed=1.0)
+    assert router(few, many, objective="latency").decide(task()).deployment == "many"
+
+
+def test_cost_takes_the_cheapest_answer() -> None:
+    dear = profile("dear", usd_per_hour=10.0, speed=2.0)
+    cheap = profile("cheap", usd_per_hour=2.0)
+    assert router(dear, cheap, objective="cost").decide(task()).deployment == "cheap"
+
+
+def test_cost_by_the_hour_is_the_share_of_the_time_at_this_load() -> None:
+    decision = router(profile(usd_per_hour=3.6, gpus=2)).decide(task(concurrency=4))
+    assert decision.cost_usd is not None
+    assert decision.e2e_ms is not None
+    assert decision.cost_usd.mean == pytest.approx(2 * 3.6 / 3_600 * decision.e2e_ms.mean / 1_000 / 4)
+
+
+def test_cost_by_the_token_is_the_price_of_its_tokens() -> None:
+    decision = router(profile(usd_per_million=(2.0, 8.0), points=())).decide(task(context=1_000, output=100))
+    assert decision.cost_usd is not None
+    assert decision.cost_usd.mean == pytest.approx(0.0028)
+    assert decision.cost_usd.low == decision.cost_usd.mean == decision.cost_usd.high
+
+
+def test_what_has_no_price_comes_after_what_has_one() -> None:
+    free, priced = profile("unpriced", speed=5.0), profile("priced", usd_per_hour=9.0)
+    decision = router(free, priced, objective="cost").decide(task())
+    assert [c.deployment for c in decision.candidates] == ["priced", "unpriced"]
+
+
+@pytest.mark.parametrize("where", ["router", "route", "task"])
+def test_cost_without_any_price_is_a_mistake(where: str) -> None:
+    with pytest.raises(UsageError, match="the objective 'cost' needs a price"):
+        match where:
+            case "router":
+                router(profile(), objective="cost")
+            case "route":
+                Router(fleet(profile()), routes=[Route(name="r", objective="cost")])
+            case _:
+                router(profile()).decide(Task(context_tokens=1, objective="cost"))
+
+
+def test_a_task_comes_before_its_route_and_a_route_before_the_router() -> None:
+    made = Router(fleet(profile(usd_per_hour=1.0)), objective="fit", routes=[Route(name="r", objective="cost")])
+    assert made.decide(Task(context_tokens=1)).objective == "fit"
+    assert made.decide(Task(context_tokens=1, route="r")).objective == "cost"
+    assert made.decide(Task(context_tokens=1, route="r", objective="latency")).objective == "latency"
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_an_objective_scores_every_deployment(name: str) -> None:
+    deployments = fleet(profile("a", kv_blocks=500), profile("b", points=()), profile("c", usd_per_hour=1.0))
+    decision = Router(deployments).decide(task())
+    assert np.asarray(OBJECTIVES[name](decision._assessment)).shape == (3,)
+
+
+def test_an_objective_never_trades_an_slo_away() -> None:
+    cheap_but_late, dear_but_early = profile("late", usd_per_hour=0.1), profile("early", usd_per_hour=50.0, speed=10.0)
+    limit = Slo(50.0, hard=False)
+    made = router(cheap_but_late, dear_but_early, objective="cost")
+    assert made.decide(Task(context_tokens=1_000, max_output_tokens=100, ttft_ms=limit)).deployment == "early"
+
+
+@pytest.mark.parametrize(("share", "winner"), [(0.6, "cheap"), (0.8, "fast")])
+def test_an_slo_should_be_kept_with_a_margin(share: float, winner: str) -> None:
+    cheap, fast = profile("cheap", usd_per_hour=0.1), profile("fast", usd_per_hour=50.0, speed=10.0)
+    e2e = router(cheap).decide(task()).e2e_ms
+    assert e2e is not None
+    assert 0.6 < 1 - SLO_MARGIN < 0.8
+    asked = Task(context_tokens=1_000, max_output_tokens=100, deadline_s=Slo(e2e.mean / share / 1_000, hard=False))
+    assert router(cheap, fast, objective="cost").decide(asked).deployment == winner

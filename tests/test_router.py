@@ -1,0 +1,452 @@
+"""Deciding: what is refused and why, what comes first, and what a hold does to the next answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fleets import BLOCK, Clock, fleet, fleets, profile, profiles, router, task, tasks
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
+from agentroute.fleet import Deployment, Fleet
+from agentroute.profile import Profile
+from agentroute.route import Route
+from agentroute.router import Router
+from agentroute.shape.model import Capability
+from agentroute.task import Slo, Task
+
+
+def reason(p: Profile, asked: Task, *, routes: tuple[Route, ...] = ()) -> str | None:
+    """Why ``p`` is refused, or ``None`` when it is not."""
+    try:
+        Router(fleet(p), routes=routes).decide(asked)
+    except NoFeasibleDeployment as error:
+        assert list(error.reasons) == [p.name]
+        return error.reasons[p.name]
+    return None
+
+
+def names(r: Router, asked: Task) -> list[str]:
+    return [c.deployment for c in r.decide(asked).candidates]
+
+
+# ---- window
+
+
+@pytest.mark.parametrize(
+    ("context", "output", "said"),
+    [
+        (900, 100, None),
+        (900, 101, "900 context and 101 output tokens do not fit its window of 1,000 (measured)"),
+        (1_000, 1, "1,000 context and 1 output tokens do not fit its window of 1,000 (measured)"),
+        (999, None, None),
+        (1_000, None, "1,000 context and any output tokens do not fit its window of 1,000 (measured)"),
+    ],
+)
+def test_prompt_and_answer_must_fit_the_window(context: int, output: int | None, said: str | None) -> None:
+    assert reason(profile(window=1_000), task(context, output)) == said
+
+
+def test_without_a_limit_the_length_of_the_model_is_assumed() -> None:
+    with pytest.raises(NoFeasibleDeployment) as raised:
+        Router.shipped().decide(task(context=2_000_000))
+    assert raised.value.reasons["qwen3-32b/vllm-h100-tp4"].endswith("do not fit its window of 40,960 (assumed)")
+
+
+# ---- capabilities
+
+
+@pytest.mark.parametrize(
+    ("offers", "said"),
+    [({"vision": True}, None), ({}, None), ({"vision": False}, "it does not offer vision")],
+)
+def test_what_is_known_to_be_lacking_is_refused(offers: dict[Capability, bool], said: str | None) -> None:
+    assert reason(profile(offers=offers), Task(context_tokens=10, needs={"vision"})) == said
+
+
+def test_an_unknown_capability_comes_after_a_known_one() -> None:
+    unknown, known = profile("unknown", speed=9.0), profile("known", offers={"tools": True})
+    decision = router(unknown, known).decide(Task(context_tokens=10, needs={"tools"}))
+    assert [c.deployment for c in decision.candidates] == ["known", "unknown"]
+    assert decision.candidates[1].standing == "whether it offers tools is unknown"
+
+
+def test_a_profile_overrules_its_model() -> None:
+    known = Fleet.shipped().deployments[0]
+    assert known.model is not None
+    offers = {"tools": not known.model.capabilities.get("tools", False)}
+    without = replace(known, profile=profile("p", offers={"tools": False}), name="without")
+    with_tools = replace(known, profile=profile("q", offers={"tools": True}), name="with")
+    assert offers
+    assert names(Router(Fleet([without, with_tools])), Task(context_tokens=10, needs={"tools"})) == ["with"]
+
+
+# ---- KV
+
+
+@pytest.mark.parametrize(
+    ("context", "output", "said"),
+    [
+        (60 * BLOCK, 4 * BLOCK, None),
+        (60 * BLOCK, 4 * BLOCK + 1, "one request needs 65 KV blocks of 16 tokens, its pool has 64"),
+    ],
+)
+def test_a_request_that_can_never_fit_is_refused_with_the_numbers(context: int, output: int, said: str | None) -> None:
+    assert reason(profile(kv_blocks=64), task(context, output)) == said
+
+
+def test_siblings_beyond_what_fits_are_not_refused_but_wait() -> None:
+    decision = router(profile(kv_blocks=69 * 2)).decide(task(concurrency=50))
+    c = decision.candidates[0]
+    assert (c.n, c.n_run) == (50, 2)
+    assert c.wait_ms > 0
+
+
+def test_an_unknown_pool_comes_after_a_known_one() -> None:
+    unknown, known = profile("unknown", speed=9.0), profile("known", kv_blocks=100)
+    decision = router(unknown, known).decide(task())
+    assert [c.deployment for c in decision.candidates] == ["known", "unknown"]
+    assert decision.candidates[1].standing == "KV unknown"
+    assert decision.candidates[1].headroom is None
+
+
+def test_an_unset_output_never_holds_the_whole_window() -> None:
+    r = router(profile(kv_blocks=10_000, window=100_000))
+    assert r.acquire(task(1_000, None)).decision.blocks == -(-(1_000 + 1_024) // BLOCK)
+
+
+def test_an_unset_output_holds_no_more_than_the_window_leaves() -> None:
+    r = router(profile(kv_blocks=10_000, window=1_200))
+    assert r.acquire(task(1_000, None)).decision.blocks == 1_200 // BLOCK
+
+
+# ---- SLOs
+
+
+def test_a_bare_number_is_a_hard_mean_and_refused_with_the_numbers() -> None:
+    assert re.fullmatch(r"TTFT of \S+ ms is over the hard limit of 5\.0 ms", reason(profile(), task(ttft_ms=5.0)) or "")
+    assert re.fullmatch(
+        r"TPOT of \S+ ms at 8 in flight is over the hard limit of 1\.0 ms",
+        reason(profile(), task(tpot_ms=1.0, concurrency=8)) or "",
+    )
+    assert re.fullmatch(
+        r"E2E of \S+ ms is over the hard limit of 10\.0 ms", reason(profile(), task(deadline_s=0.01)) or ""
+    )
+
+
+def test_waiting_counts_against_an_slo() -> None:
+    p = profile(slots=2)
+    assert reason(p, task(ttft_ms=500, concurrency=2)) is None
+    assert "TTFT" in (reason(p, task(ttft_ms=500, concurrency=20)) or "")
+
+
+def test_a_soft_slo_only_ranks_lower() -> None:
+    slow, fast = profile("slow", gpus=1), profile("fast", gpus=8, speed=4.0)
+    r, asked = router(slow, fast), task()
+    assert names(r, asked) == ["slow", "fast"]
+    assert names(r, replace(asked, ttft_ms=Slo(50.0, hard=False))) == ["fast", "slow"]
+    assert names(r, replace(asked, ttft_ms=50.0)) == ["fast"]
+
+
+def test_a_tail_is_judged_by_the_high_end_of_the_band_and_says_so() -> None:
+    ttft = router(profile()).decide(task()).ttft_ms
+    assert ttft is not None
+    between = (ttft.mean + ttft.high) / 2
+    asked = task()
+    assert reason(profile(), replace(asked, ttft_ms=Slo(between))) is None
+    said = reason(profile(), replace(asked, ttft_ms=Slo(between, "p95"))) or ""
+    assert "TTFT p95 (not measured; high end of the mean's band)" in said
+    assert reason(profile(), replace(asked, ttft_ms=Slo(ttft.high * 1.001, "p95"))) is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("ttft_ms", "TTFT"), ("tpot_ms", "TPOT"), ("deadline_s", "E2E")])
+def test_a_hard_slo_is_never_promised_where_nothing_was_measured(name: str, said: str) -> None:
+    asked: dict[str, Any] = {"context_tokens": 10, name: 1e9}
+    text = reason(profile(points=()), Task(**asked)) or ""
+    assert text.startswith(f"its {said} is unknown (nothing measured), so a hard limit of ")
+
+
+def test_a_soft_slo_on_an_unmeasured_deployment_ranks_it_last() -> None:
+    fast, unmeasured = profile("measured", gpus=8), profile("unmeasured", points=(), gpus=1)
+    asked = replace(task(), ttft_ms=Slo(1e6, hard=False))
+    assert names(router(unmeasured, fast), asked) == ["measured", "unmeasured"]
+
+
+# ---- routes
+
+
+def test_the_slo_of_a_route_applies_unless_the_task_has_its_own() -> None:
+    routes = [Route(name="r", ttft_ms=Slo(5.0, hard=False)), Route(name="hard", ttft_ms=Slo(5.0, hard=True))]
+    r = Router(fleet(profile()), routes=routes)
+    asked = replace(task(), route="r")
+    assert "misses TTFT of 5.0 ms" in r.decide(asked).candidates[0].standing
+    assert "keeps TTFT of 10.0 s" in r.decide(replace(asked, ttft_ms=10_000.0)).candidates[0].standing
+    with pytest.raises(NoFeasibleDeployment):
+        r.decide(replace(asked, route="hard"))
+    assert r.decide(replace(asked, route="hard", ttft_ms=10_000.0)).deployment == "p"
+    assert r.decide(replace(asked, route="default")).candidates[0].standing.startswith("no SLO to keep")
+
+
+def test_only_what_a_route_allows_is_chosen() -> None:
+    r = Router(fleet(profile("a", speed=9.0), profile("b")), routes=[Route(name="r", allow=frozenset({"b"}))])
+    decision = r.decide(replace(task(), route="r"))
+    assert (decision.deployment, decision.rejected) == ("b", {"a": "the route does not allow it"})
+    assert r.decide(task()).deployment == "a"
+
+
+def test_a_route_cannot_allow_what_is_not_there() -> None:
+    with pytest.raises(UnknownNameError, match="there is no deployment 'depl'; did you mean 'deply'\\?"):
+        Router(fleet(profile("deply")), routes=[Route(name="r", allow=frozenset({"depl"}))])
+
+
+def test_a_wrong_route_suggests_the_closest() -> None:
+    with pytest.raises(UnknownNameError, match="there is no route 'bacth'; did you mean 'batch'\\?"):
+        Router(fleet(profile()), routes=[Route(name="batch")]).decide(Task(context_tokens=1, route="bacth"))
+
+
+# ---- fleets
+
+
+def test_a_fleet_has_a_deployment_and_each_its_own_name() -> None:
+    with pytest.raises(UsageError, match="at least one deployment"):
+        Fleet([])
+    with pytest.raises(UsageError, match="deployment names must differ, got 'a' twice"):
+        Fleet([Deployment("a", profile()), Deployment("a", profile())])
+    assert len(fleet(profile("a"), profile("b"))) == 2
+
+
+def test_two_names_of_one_pool_count_together() -> None:
+    p = profile(kv_blocks=200)
+    r = Router(Fleet([Deployment("a", p, pool="gpu"), Deployment("b", p, pool="gpu")]))
+    leases = [r.acquire(task()) for _ in range(2)]
+    with pytest.raises(PoolFull) as raised:
+        r.acquire(task())
+    assert raised.value.reasons == dict.fromkeys("ab", "one request needs 69 KV blocks, 62 of 200 are free now")
+    assert {c.n for c in r.decide(task()).candidates} == {3}
+    leases[0].release()
+    assert r.acquire(task()).decision.blocks == 69
+
+
+def test_two_names_without_a_pool_stand_on_one_each() -> None:
+    p = profile(kv_blocks=70)
+    r = Router(Fleet([Deployment("a", p), Deployment("b", p)]))
+    assert {r.acquire(task()).decision.deployment for _ in range(2)} == {"a", "b"}
+    with pytest.raises(PoolFull):
+        r.acquire(task())
+
+
+def test_a_shared_pool_is_described_in_one_way() -> None:
+    deployments = [Deployment(n, profile(n, kv_blocks=k), pool="gpu") for n, k in (("a", 1), ("b", 2))]
+    with pytest.raises(
+        UsageError, match="'a' and 'b' share the pool 'gpu', but their profiles describe it differently"
+    ):
+        Router(Fleet(deployments))
+
+
+def test_replicas_cannot_share_a_named_pool() -> None:
+    with pytest.raises(UsageError, match="'a' has 2 endpoints with a KV memory each"):
+        Router(Fleet([Deployment("a", profile(), urls=("http://a", "http://b"), pool="gpu")]))
+
+
+def test_of_several_endpoints_the_one_with_the_fewest_in_flight_is_chosen() -> None:
+    urls = ("http://a", "http://b", "http://c")
+    r = Router(Fleet([Deployment("d", profile(kv_blocks=70), urls=urls)]))
+    leases = [r.acquire(task()) for _ in range(3)]
+    assert sorted(str(lease.url) for lease in leases) == list(urls)
+    with pytest.raises(PoolFull):
+        r.acquire(task())
+    leases[1].release()
+    assert r.acquire(task()).url == leases[1].url
+
+
+# ---- bursts
+
+
+@pytest.mark.parametrize("objective", ["fit", "latency"])
+@pytest.mark.parametrize("kv_blocks", [None, 10_000])
+@pytest.mark.parametrize("concurrency", [1, 16])
+def test_two_identical_servers_share_a_burst(objective: str, kv_blocks: int | None, concurrency: int) -> None:
+    p = profile(kv_blocks=kv_blocks)
+    r = Router(Fleet([Deployment("a", p), Deployment("b", p)]), objective=objective)
+    burst = Counter(r.acquire(task(concurrency=concurrency)).decision.deployment for _ in range(16))
+    assert burst == {"a": 8, "b": 8}
+
+
+def test_siblings_in_flight_are_not_counted_twice() -> None:
+    r = router(profile())
+    for _ in range(8):
+        assert r.acquire(task(concurrency=8)).decision.candidates[0].n == 8
+
+
+def test_strangers_in_flight_are_counted() -> None:
+    r = router(profile())
+    r.acquire(task(context=500))
+    r.acquire(task(context=500))
+    assert r.decide(task(concurrency=8)).candidates[0].n == 10
+
+
+def test_a_busier_server_is_slower() -> None:
+    r = router(profile(kv_blocks=10_000))
+    alone = r.decide(task()).e2e_ms
+    for _ in range(30):
+        r.acquire(task())
+    busy = r.decide(task()).e2e_ms
+    assert alone is not None
+    assert busy is not None
+    assert busy.mean > alone.mean
+
+
+# ---- full, or never
+
+
+def test_a_pool_that_is_full_now_is_not_the_same_as_one_that_never_fits() -> None:
+    r = router(profile(kv_blocks=70))
+    with r.acquire(task()):
+        with pytest.raises(PoolFull, match="no deployment has room now for a task of 1,000 context and 100 output"):
+            r.acquire(task())
+        with pytest.raises(NoFeasibleDeployment, match="no deployment can take a task of 5,000 context") as raised:
+            r.acquire(task(context=5_000))
+        assert not isinstance(raised.value, PoolFull)
+        assert r.decide(task()).deployment == "p"
+    r.acquire(task()).release()
+
+
+def test_a_full_pool_gives_way_to_the_next_candidate() -> None:
+    r = router(profile("large", kv_blocks=80), profile("small", kv_blocks=70))
+    assert [r.acquire(task()).decision.deployment for _ in range(2)] == ["large", "small"]
+
+
+def test_an_unknown_pool_never_fills() -> None:
+    r = router(profile())
+    for _ in range(100):
+        r.acquire(task())
+    assert r.decide(task()).candidates[0].n == 101
+
+
+def test_a_lease_knows_where_it_leads() -> None:
+    r = Router(Fleet([Deployment("d", profile(), urls=("http://a",))]), clock=lambda: 7.0)
+    with r.acquire(task()) as lease:
+        assert (lease.deployment.name, lease.url, lease.decision.decided_at) == ("d", "http://a", 7.0)
+
+
+def test_time_comes_from_the_clock_alone() -> None:
+    clock = Clock()
+    r = Router(fleet(profile()), clock=clock)
+    clock.now = 5.0
+    assert r.decide(task()).decided_at == 5.0
+
+
+@pytest.mark.parametrize("after_s", [float("nan"), float("inf"), -1.0])
+def test_a_lease_is_let_go_of_after_a_finite_time(after_s: float) -> None:
+    clock = Clock()
+    r = Router(fleet(profile(kv_blocks=70)), clock=clock)
+    lease = r.acquire(task())
+    try:
+        lease.release(after_s)
+    except UsageError:
+        lease.release()
+    clock.now = 1e9
+    r.acquire(task())
+
+
+# ---- properties
+
+quick = settings(max_examples=80, deadline=None)
+
+
+def feasible(of: Fleet, asked: Task) -> bool:
+    try:
+        Router(of).decide(asked)
+    except NoFeasibleDeployment:
+        return False
+    return True
+
+
+@given(fleets(), tasks(), st.sampled_from(["fit", "latency"]), st.integers(0, 6))
+@quick
+def test_what_is_chosen_is_feasible(of: Fleet, asked: Task, objective: str, busy: int) -> None:
+    r = Router(of, objective=objective)
+    for _ in range(busy):
+        try:
+            r.acquire(asked)
+        except NoFeasibleDeployment as error:
+            assert sorted(error.reasons) == sorted(d.name for d in of.deployments)
+            return
+    try:
+        decision = r.decide(asked)
+    except NoFeasibleDeployment:
+        return
+    assert decision.deployment not in decision.rejected
+    profile_ = decision.chosen.profile
+    limits = profile_.limits
+    assert limits is not None
+    needed = asked.context_tokens + (asked.max_output_tokens or 1)
+    assert limits.max_model_len is None or needed <= limits.max_model_len
+    assert profile_.pool is None or decision.blocks <= profile_.pool.blocks
+    assert not any(profile_.capabilities.offers.get(n) is False for n in asked.needs if profile_.capabilities)  # type: ignore[call-overload]
+    for name, estimate in (("ttft_ms", decision.ttft_ms), ("tpot_ms", decision.tpot_ms)):
+        if (limit := getattr(asked, name)) is not None:
+            assert estimate is not None
+            assert estimate.mean <= limit * (1 + 1e-9)
+
+
+@given(fleets(), tasks())
+@quick
+def test_equal_questions_get_equal_answers(of: Fleet, asked: Task) -> None:
+    def answer() -> str:
+        try:
+            return Router(of).decide(asked).explain()
+        except NoFeasibleDeployment as error:
+            return str(error)
+
+    assert answer() == answer()
+
+
+@given(fleets(), tasks(), st.sampled_from(["ttft_ms", "tpot_ms", "deadline_s"]), st.floats(1.0, 100.0))
+@quick
+def test_relaxing_a_hard_slo_never_takes_an_answer_away(of: Fleet, asked: Task, name: str, factor: float) -> None:
+    limit = getattr(asked, name)
+    if limit is None or not feasible(of, asked):
+        return
+    relaxed: dict[str, Any] = {name: limit * factor}
+    dropped: dict[str, Any] = {name: None}
+    softened: dict[str, Any] = {name: Slo(limit, hard=False)}
+    for change in (relaxed, dropped, softened):
+        assert feasible(of, replace(asked, **change))
+
+
+@given(fleets(), profiles("new"), tasks())
+@quick
+def test_another_deployment_never_takes_an_answer_away(of: Fleet, more: Profile, asked: Task) -> None:
+    if feasible(of, asked):
+        assert feasible(Fleet([Deployment("new", more), *of.deployments]), asked)
+        assert feasible(Fleet([*of.deployments, Deployment("new", more)]), asked)
+
+
+@given(fleets(), tasks(), st.integers(1, 50_000))
+@quick
+def test_a_longer_prompt_never_turns_a_no_into_a_yes(of: Fleet, asked: Task, more: int) -> None:
+    """But for TPOT: where longer prompts leave room for fewer at once, each of these is faster."""
+    asked = replace(asked, tpot_ms=None)
+    if not feasible(of, asked):
+        assert not feasible(of, replace(asked, context_tokens=asked.context_tokens + more))
+
+
+@given(tasks(), st.integers(1, 50_000))
+@settings(max_examples=40, deadline=None)
+def test_not_even_in_the_shipped_fleet(asked: Task, more: int) -> None:
+    asked = replace(asked, tpot_ms=None)
+    longer = replace(asked, context_tokens=asked.context_tokens + more)
+    try:
+        SHIPPED.decide(asked)
+    except NoFeasibleDeployment:
+        with pytest.raises(NoFeasibleDeployment):
+            SHIPPED.decide(longer)
+
+
+SHIPPED = Router.shipped()
