@@ -32,7 +32,6 @@ margin, 8 for one missed. The least rank wins; the objective decides within a ra
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
 _SLO_RANK = np.array([0, SLO_STEP, MISSED])
 _INFEASIBLE = np.int64(4 * SLO_STEP)
-_LAST, _UNKNOWN = np.float64(np.inf), np.float64(1e300)
 
 
 class Limit(NamedTuple):
@@ -70,7 +69,7 @@ class State(NamedTuple):
     """What is true at the time of a decision: by pool, blocks held and requests in flight (siblings by pool)."""
 
     held: Floats
-    in_flight: Ints
+    in_flight: Floats
     siblings: Mapping[int, int]
 
 
@@ -85,9 +84,9 @@ class Assessment:
         self.fleet, self.ask = fleet, ask
         self._extrapolated: dict[int, bool] = {}
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
-        self.held: Floats = state.held[self.pool]
-        self.in_flight: Ints = state.in_flight[self.pool]
-        self.n: Floats = np.add(self.in_flight, float(ask.concurrency))
+        self.held: Floats = state.held.take(self.pool)
+        self.in_flight: Floats = state.in_flight.take(self.pool)
+        self.n: Floats = self.in_flight + float(ask.concurrency)
         if state.siblings:
             self.n -= self._siblings_in_flight(state.siblings)
         self.n_run = self._running() if fleet.any_limit else self.n
@@ -165,31 +164,25 @@ class Assessment:
         return mean * (1.0 + band)
 
     def order(self, objective: Objective) -> NDArray[np.intp]:
-        """Feasible deployments, best first."""
-        score = self._score(objective)
+        """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
+        score = objective(self)
         if self.used is not None:
             score = np.where(self.rank < MISSED, score, self.used)
-        ranked = np.lexsort((self.n, score, self.rank))
-        chosen: NDArray[np.intp] = ranked[self.feasible[ranked]]
-        return chosen
+        ranked = self._sorted(score)
+        return ranked[: int(self.feasible.sum())]
 
     def best(self, objective: Objective) -> int | None:
-        """The first of ``order``, found without sorting; ``None`` when nothing is feasible."""
-        rank = np.where(self.feasible, self.rank, _INFEASIBLE)
-        least = rank[rank.argmin()]
-        if least == _INFEASIBLE:
+        """The first of ``order``; ``None`` when nothing is feasible."""
+        best = self._sorted(objective(self))[0]
+        if not self.feasible[best]:
             return None
-        score = self.used if self.used is not None and least >= MISSED else self._score(objective)
-        score = np.where(rank == least, score, _LAST)
-        best = score.argmin()
-        if self.fleet.has_twins:
-            best = np.where(score == score[best], self.n, _LAST).argmin()
+        if self.used is not None and self.rank[best] >= MISSED:
+            best = self._sorted(self.used)[0]
         return int(best)
 
-    def _score(self, objective: Objective) -> Floats:
-        """The objective's score; the unknown comes last."""
-        score: Floats = np.fmin(objective(self), _UNKNOWN)
-        return score
+    def _sorted(self, score: Floats) -> NDArray[np.intp]:
+        """All deployments, the infeasible last; a score that is NaN, unknown, comes after every known one."""
+        return np.lexsort((self.in_flight, score, np.where(self.feasible, self.rank, _INFEASIBLE)))
 
     @property
     def cost_usd(self) -> Floats:
@@ -206,7 +199,7 @@ class Assessment:
         return seconds
 
     def extrapolated(self, d: int) -> bool:
-        """Whether deployment ``d``'s prediction rests on less than ``SUPPORTED`` measured cells."""
+        """Whether the load at deployment ``d`` is outside the measured ones, or rests on filled cells between them."""
         if d not in self._extrapolated:
             self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
         return self._extrapolated[d]

@@ -52,8 +52,6 @@ class CompiledFleet:
     first_pool: Ints
     replicated: bool
     """True when some deployment has several endpoints."""
-    has_twins: bool
-    """True when two deployments may score alike to the last digit: the less busy one should win."""
     pool_blocks: tuple[float, ...]
     """By pool, its capacity in blocks."""
 
@@ -62,7 +60,7 @@ class CompiledFleet:
         """Compile ``fleet``: fits the curves and gives every endpoint its pool."""
         deployments = fleet.deployments
         known = [d.profile.pool for d in deployments]
-        pools, pool_blocks = _pools(deployments)
+        indices, pool_blocks = pools(deployments)
         prices = np.array([_prices(d) for d in deployments])
         slots = np.array([_slots(d) or np.inf for d in deployments], dtype=np.float64)
         return cls(
@@ -82,10 +80,9 @@ class CompiledFleet:
             usd_per_second=prices[:, 0],
             usd_per_input_token=prices[:, 1],
             usd_per_output_token=prices[:, 2],
-            pools=pools,
-            first_pool=np.array([indices[0] for indices in pools], dtype=np.int64),
-            replicated=any(len(indices) > 1 for indices in pools),
-            has_twins=len({d.profile.name for d in deployments if d.profile.points}) < len(deployments),
+            pools=indices,
+            first_pool=np.array([own[0] for own in indices], dtype=np.int64),
+            replicated=any(len(own) > 1 for own in indices),
             pool_blocks=pool_blocks,
         )
 
@@ -132,8 +129,11 @@ def _prices(deployment: Deployment) -> tuple[float, float, float]:
     return (hourly * gpus / _SECONDS_PER_HOUR if hourly and gpus else np.nan), np.nan, np.nan
 
 
-def _pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]:
-    """A pool for each endpoint; deployments that name the same pool share one."""
+def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]:
+    """By deployment the pool of each endpoint, and by pool its blocks; deployments that name the same pool share one.
+
+    Raises ``UsageError`` when a shared pool has several endpoints, or is described in two ways.
+    """
     indices: list[tuple[int, ...]] = []
     capacity: list[float] = []
     named: dict[str, tuple[int, Deployment]] = {}

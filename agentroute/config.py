@@ -8,11 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from agentroute.catalogue import shipped
-from agentroute.errors import ConfigError, FileError, UnknownNameError, suggest
+from agentroute.compiled import pools
+from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
 from agentroute.files import locate, parse, read_text, validate
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Statistic
-from agentroute.origin import Frozen, Name, Positive
+from agentroute.origin import Flag, Frozen, Name, Positive
 from agentroute.policy import OBJECTIVES
 from agentroute.profile import Profile
 from agentroute.route import Route
@@ -32,7 +33,7 @@ class SloTable(Frozen):
     """The limit, in the unit of the key that holds it."""
     stat: Statistic = "mean"
     """The statistic it is about; default mean."""
-    hard: bool = False
+    hard: Flag = False
     """True: a deployment that is not predicted to keep it is refused; default false: it ranks lower."""
 
 
@@ -130,6 +131,10 @@ class Config(Frozen):
         config._path = path
         config._check_names(text)
         config._profiles = tuple(config._profile(i, text) for i in range(len(config.deployments)))
+        try:
+            pools(config.fleet().deployments)
+        except UsageError as problem:
+            raise ConfigError(str(problem), path=path) from None
         return config
 
     def fleet(self) -> Fleet:
@@ -161,7 +166,7 @@ class Config(Frozen):
         for route, declared in self.routes.items():
             for name in declared.allow or ():
                 if name not in names:
-                    line = locate(text, ("routes", route, "allow"))
+                    line = locate(text, self._path, ("routes", route, "allow"))
                     message = f"there is no deployment {name!r}; {suggest(name, names)}"
                     raise ConfigError(message, path=self._path, key=f"routes.{route}.allow", line=line)
 
@@ -195,7 +200,7 @@ class Config(Frozen):
         )
 
     def _error(self, message: str, text: str, i: int, key: str) -> ConfigError:
-        line = locate(text, ("deployments", i, key))
+        line = locate(text, self._path, ("deployments", i, key))
         return ConfigError(message, path=self._path, key=f"deployments[{i}].{key}", line=line)
 
 

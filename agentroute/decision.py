@@ -190,7 +190,8 @@ def rejections(a: Assessment) -> dict[str, str]:
 
 def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
     """The error for a task that no deployment can take (now)."""
-    size = f"{task.context_tokens:,} context and {task.max_output_tokens or 'unset'} output tokens"
+    output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
+    size = f"{task.context_tokens:,} context and {output} output tokens"
     if a.able.any():
         return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
     return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

@@ -127,3 +127,12 @@ def suggest(name: str, known: Iterable[str]) -> str:
         return "there are none to choose from"
     shown = ", ".join(names[:12])
     return f"known: {shown}{', ...' if len(names) > 12 else ''}"
+
+
+def shown(value: object) -> str:
+    """What a person gave, for the end of a sentence: its repr, cut to 60 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        return "a number of absurd length"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,7 +15,7 @@ COLUMNS = ("", "deployment", "model", "split", "n", "TTFT", "TPOT", "E2E", "KV f
 
 
 def explain(decision: Decision) -> str:
-    """The candidates as a table, a reason for each, the refused with theirs, and the winner's sources."""
+    """The candidates as a table, a reason and the sources of each, and the refused with their reasons."""
     candidates, task = decision.candidates, decision.task
     output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
     lines = [
@@ -28,8 +28,8 @@ def explain(decision: Decision) -> str:
     lines += [f"{i:>2}. {candidate.deployment}: {candidate.standing}" for i, candidate in enumerate(candidates, 1)]
     if decision.rejected:
         lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in decision.rejected.items())]
-    lines += ["", f"where the numbers of {decision.deployment} come from:"]
-    lines += [f"    {source}" for source in candidates[0].sources]
+    lines += ["", "where the numbers come from (bands: 80 % of the mean):"]
+    lines += [f"{i:>2}. {'; '.join(candidate.sources)}" for i, candidate in enumerate(candidates, 1)]
     if any(e and e.extrapolated for c in candidates for e in (c.ttft_ms, c.tpot_ms)):
         lines += ["", "* outside the measured loads: extrapolated, with a wider band"]
     return "\n".join(lines)

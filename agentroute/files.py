@@ -10,18 +10,19 @@ import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from agentroute.errors import FileError, suggest
+from agentroute.errors import FileError, shown, suggest
+from agentroute.locations import Location, json_lines, line_of, toml_lines
 
 MAX_BYTES = 4 * 1024 * 1024
 """The largest file read: a profile with 10,000 points is about 1 MiB."""
 
 M = TypeVar("M", bound=BaseModel)
-Location = tuple[int | str, ...]
 
 
 def read_text(path: Path, error: type[FileError]) -> str:
@@ -32,10 +33,12 @@ def read_text(path: Path, error: type[FileError]) -> str:
     except OSError as problem:
         reason = (problem.strerror or "unreadable").lower()
         raise error(f"cannot be read: {reason}", path=path) from None
+    except ValueError:
+        raise error("cannot be read: that is no file name", path=path) from None
     if len(raw) > MAX_BYTES:
         raise error(f"is larger than {MAX_BYTES // 2**20} MiB; split it", path=path)
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = raw[: problem.start].count(b"\n") + 1
         raise error("is not UTF-8 text; save it as UTF-8", path=path, line=line) from None
@@ -43,16 +46,28 @@ def read_text(path: Path, error: type[FileError]) -> str:
 
 def parse(text: str, path: Path, error: type[FileError]) -> dict[str, Any]:
     """The table in ``text``: JSON when the file ends in ``.json``, TOML otherwise."""
+
+    def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                places = [found.start() for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", text)]
+                raise json.JSONDecodeError(f"the key {shown(name)} is given twice", text, max(places, default=0))
+        return dict(pairs)
+
     try:
-        data = json.loads(text, parse_int=_bounded_int) if path.suffix == ".json" else tomllib.loads(text)
+        if _is_json(path):
+            data = json.loads(text, parse_int=_bounded_int, object_pairs_hook=table)
+        else:
+            data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        found = re.search(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", str(problem))
+        found = re.search(r"^(.*) \(at (?:line (\d+), column \d+|end of document)\)$", str(problem), re.DOTALL)
         message, line = (found[1], found[2]) if found else (str(problem), None)
         where = int(line) if line else text.count("\n") + 1
-        raise error(f"is not valid TOML: {message.lower()}", path=path, line=where) from None
+        raise error(f"is not valid TOML: {message[:1].lower()}{message[1:]}", path=path, line=where) from None
     except json.JSONDecodeError as problem:
-        message = f"is not valid JSON: {problem.msg.lower()}"
-        raise error(message, path=path, line=problem.lineno) from None
+        message = f"{problem.msg[:1].lower()}{problem.msg[1:]}"
+        raise error(f"is not valid JSON: {message}", path=path, line=problem.lineno) from None
     except (ValueError, RecursionError):
         raise error("nests too deeply or holds a number of absurd length", path=path) from None
     if not isinstance(data, dict):
@@ -64,25 +79,72 @@ def _bounded_int(digits: str) -> int | float:
     return int(digits) if len(digits) < 40 else math.inf
 
 
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() == ".json"
+
+
+def locate(text: str, path: Path, location: Location) -> int | None:
+    """The line of a key in a file's text; failing that, of the table that should hold it."""
+    return line_of(json_lines(text) if _is_json(path) else toml_lines(text), location)
+
+
 def validate(kind: type[M], data: dict[str, Any], *, text: str, path: Path, error: type[FileError]) -> M:
     """``data`` as a ``kind``; the first mistake is raised as one sentence with its key and line."""
     try:
         return kind.model_validate(data)
     except ValidationError as problem:
         details = min(problem.errors(), key=_rank)
-        location = tuple(part for part in details["loc"] if not _is_union_tag(part))
-        line = locate(text, location) if path.suffix != ".json" else locate_json(text, location)
-        raise error(_sentence(kind, details, location), path=path, key=dotted(location), line=line) from None
+    location, table = _followed(kind, details["loc"])
+    line = locate(text, path, location)
+    raise error(_sentence(table, details, location), path=path, key=dotted(location), line=line)
 
 
-def _rank(details: ErrorDetails) -> int:
-    """An unknown key explains a missing one better than the reverse."""
-    return {"extra_forbidden": 0, "missing": 2}.get(details["type"], 1)
+def _rank(details: ErrorDetails) -> tuple[int, int]:
+    """What to say first: an unknown key explains a missing one; of a union's complaints, the one that went deepest."""
+    return {"extra_forbidden": 0, "missing": 2}.get(details["type"], 1), -len(details["loc"])
 
 
-def _is_union_tag(part: int | str) -> bool:
-    """Pydantic puts the member of a union that it tried into the location; a person did not write that."""
-    return isinstance(part, str) and (part in {"float", "int", "str", "bool"} or part[:1].isupper() or "[" in part)
+def _followed(kind: type[BaseModel], location: Location) -> tuple[Location, type[BaseModel] | None]:
+    """The location as a person wrote it, and the model of the table that its last key stands in.
+
+    Pydantic puts the member of a union that it tried into a location, and ``[key]`` behind a dict's bad key; nobody
+    wrote those, so they are told apart by following the annotations.
+    """
+    here: Any = kind
+    written: list[int | str] = []
+    table: type[BaseModel] | None = None
+    for part in location:
+        members = _members(here)
+        if len(members) > 1:
+            here = next((member for member in members if getattr(member, "__name__", None) == part), None)
+            continue
+        here = members[0] if members else None
+        origin = get_origin(here)
+        if _is_model(here):
+            table = here
+            field = here.model_fields.get(str(part))
+            here = field.annotation if field else None
+        elif origin is dict and part != "[key]":
+            table, here = None, get_args(here)[1]
+        elif origin is tuple:
+            here = get_args(here)[0]
+        elif part == "[key]" or (here is None and written and isinstance(part, str)):
+            continue
+        written.append(part)
+    return tuple(written), table
+
+
+def _members(annotation: Any) -> list[Any]:
+    """The members of a union without ``None``; anything else is its only member."""
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) if member is not type(None) for inner in _members(member)]
+    return [annotation] if annotation is not None else []
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def dotted(location: Location) -> str | None:
@@ -93,109 +155,15 @@ def dotted(location: Location) -> str | None:
     return text or None
 
 
-def _sentence(kind: type[BaseModel], details: ErrorDetails, location: Location) -> str:
-    given, context = details.get("input"), details.get("ctx", {})
+def _sentence(table: type[BaseModel] | None, details: ErrorDetails, location: Location) -> str:
     match details["type"]:
         case "extra_forbidden":
-            known = _fields_at(kind, location[:-1])
+            known = list(table.model_fields) if table else []
             return f"unknown key; {suggest(str(location[-1]), known)}"
         case "missing":
             return "is missing; it must be given"
         case "value_error":
-            return str(context.get("error", details["msg"]))
+            return str(details.get("ctx", {}).get("error", details["msg"]))
         case _:
             message = details["msg"].replace("Input should be", "must be")
-            shown = repr(given)
-            return f"{message}, got {shown if len(shown) <= 60 else shown[:57] + '...'}"
-
-
-def _fields_at(kind: type[BaseModel], location: Location) -> list[str]:
-    """The keys allowed in the table at ``location``."""
-    here: type[BaseModel] | None = kind
-    for part in location:
-        if isinstance(part, int) or here is None:
-            continue
-        field = here.model_fields.get(part)
-        here = _model_in(field.annotation) if field else None
-    return [field.alias or name for name, field in here.model_fields.items()] if here else []
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for inner in getattr(annotation, "__args__", ()):
-        if found := _model_in(inner):
-            return found
-    return None
-
-
-_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
-
-
-def locate(text: str, location: Location) -> int | None:
-    """The line of a key in a TOML text, found by scanning; failing that, the line of its table.
-
-    Good for files as people write them: headers, ``key = value`` and inline tables one per line.
-    """
-    lines = text.splitlines()
-    start, end, rest = 0, len(lines), list(location)
-    best: int | None = None
-    table: list[str] = []
-    while rest and isinstance(key := rest[0], str):
-        nth = rest[1] if len(rest) > 1 and isinstance(rest[1], int) else 0
-        header = _find_header(lines, ".".join([*table, key]), nth, start)
-        if header is None:
-            break
-        table.append(key)
-        rest.pop(0)
-        best, start = header + 1, header + 1
-        if rest and isinstance(rest[0], int):
-            rest.pop(0)
-    end = next((i for i in range(start, len(lines)) if _HEADER.match(lines[i])), len(lines))
-    return _find_key(lines, start, end, rest) or best
-
-
-def _find_header(lines: list[str], name: str, nth: int, start: int) -> int | None:
-    seen = 0
-    for i in range(start, len(lines)):
-        found = _HEADER.match(lines[i])
-        if found and found[2].replace('"', "").replace(" ", "") == name.replace(" ", ""):
-            if seen == nth:
-                return i
-            seen += 1
-    return None
-
-
-def _find_key(lines: list[str], start: int, end: int, rest: list[int | str]) -> int | None:
-    """The line of the deepest part of ``rest`` between two lines; an index counts the inline tables after its key."""
-    at: int | None = None
-    for i, part in enumerate(rest):
-        if isinstance(part, int):
-            opened = [n for n in range(start, end) if lines[n].lstrip().startswith("{")]
-            if part < len(opened):
-                at = start = opened[part]
-                end = opened[part + 1] if part + 1 < len(opened) else end
-        else:
-            pattern = re.compile(rf'(?:^|[{{,])\s*"?{re.escape(part)}"?\s*=')
-            found = next((n for n in range(start, end) if pattern.search(lines[n])), None)
-            if found is None:
-                break
-            at = start = found
-            if i + 1 < len(rest) and isinstance(rest[i + 1], int):
-                start = found + 1
-    return at + 1 if at is not None else None
-
-
-def locate_json(text: str, location: Location) -> int | None:
-    """The line of a key in a JSON text: each name is looked for after the one before it."""
-    position, found = 0, False
-    for i, part in enumerate(location):
-        if isinstance(part, int):
-            continue
-        nth = location[i - 1] if i and isinstance(location[i - 1], int) else 0
-        for _ in range(int(nth) + 1):
-            hit = re.compile(rf'"{re.escape(part)}"\s*:').search(text, position)
-            if hit is None:
-                break
-            position, found = hit.end(), True
-    return text.count("\n", 0, position) + 1 if found else None
+            return f"{message}, got {shown(details.get('input'))}"

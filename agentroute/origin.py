@@ -9,7 +9,7 @@ import textwrap
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -19,12 +19,22 @@ shape and the engine's rules; assumed: somebody's guess, and shown as one. The e
 
 ORIGINS: tuple[Origin, ...] = ("measured", "reported", "derived", "assumed")
 
+
+def _no_number(value: object) -> object:
+    """Pydantic reads a number as seconds since 1970; in these files it is a mistake."""
+    if isinstance(value, int | float):
+        raise ValueError("must be a date such as 2026-11-29")
+    return value
+
+
 Tokens = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Milliseconds = Annotated[float, Field(strict=True, gt=0, le=1e9, allow_inf_nan=False)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=1e18, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
+Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:+ -]*$")]
+Date = Annotated[dt.date, BeforeValidator(_no_number)]
 Text = Annotated[str, Field(min_length=1, max_length=4_000)]
 
 
@@ -66,7 +76,7 @@ class Provenance(Frozen):
     """One of measured, reported, derived, assumed; default measured."""
     source: Text
     """A URL, a package with its version and file, or a sentence that lets a reader find the figures again."""
-    date: dt.date | None = None
+    date: Date | None = None
     """The day of the measurement; ``None`` when the source does not say."""
     tool: Text | None = None
     """What measured it (``vllm bench serve 0.33``); ``None`` when unknown."""

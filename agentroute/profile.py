@@ -13,6 +13,7 @@ from agentroute.latency.points import Measurement, Point
 from agentroute.origin import (
     ORIGINS,
     Count,
+    Flag,
     Frozen,
     Name,
     NonNegative,
@@ -52,7 +53,7 @@ class KvPool(Frozen):
 
     tokens: Tokens
     """Tokens that fit in all, counted as the engine prints them."""
-    block_tokens: Tokens = Field(1)
+    block_tokens: Tokens = 1
     """Tokens in one block, the engine's unit of allocation; default 1."""
 
     @model_validator(mode="after")
@@ -84,7 +85,7 @@ class Limits(Frozen):
 class Capabilities(Frozen):
     """What the deployment offers to a request."""
 
-    offers: dict[Capability, bool] = Field(default_factory=dict)
+    offers: dict[Capability, Flag] = Field(default_factory=dict)
     """True or false by capability; one that is not listed is as the model says, or unknown."""
     provenance: Provenance
     """Where this comes from."""

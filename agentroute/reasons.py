@@ -17,15 +17,14 @@ def milliseconds(value: float) -> str:
     """A time as a person reads it: ``850 us``, ``12.3 ms``, ``4.2 s``."""
     if math.isnan(value):
         return "unknown"
-    if value < 1:
+    if value < 0.9995:
         return f"{value * 1_000:.0f} us"
-    if value < 100:
+    if value < 99.95:
         return f"{value:.1f} ms"
-    if value < 1_000:
+    if value < 999.5:
         return f"{value:.0f} ms"
-    if value < 100_000:
-        return f"{value / 1_000:.2f} s" if value < 10_000 else f"{value / 1_000:.1f} s"
-    return f"{value / 1_000:,.0f} s"
+    seconds = value / 1_000
+    return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
 
 
 def refused(a: Assessment, d: int) -> str:
@@ -59,7 +58,7 @@ def _broken(a: Assessment, d: int, limit: Limit) -> str | None:
         return f"its {name} is unknown (nothing measured), so a hard limit of {allowed} cannot be promised"
     if judged <= limit.limit_ms:
         return None
-    what = name if limit.stat == "mean" else f"{name} {limit.stat} (not measured; high end of the mean's band)"
+    what = f"{name}{_judged_by(limit)}"
     at = f" at {a.n[d]:.0f} in flight" if a.n[d] > 1 else ""
     return f"{what} of {milliseconds(judged)}{at} is over the hard limit of {allowed}"
 
@@ -81,6 +80,11 @@ def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
     return f"{objective_name}: {measure(a, d, objective_name)} against {measure(a, best, objective_name)}"
 
 
+def _judged_by(limit: Limit) -> str:
+    """What a limit that is not about the mean was held against."""
+    return "" if limit.stat == "mean" else f" {limit.stat} (judged by the high end of the mean's band)"
+
+
 def _slo_standing(a: Assessment, d: int) -> str:
     if not a.ask.limits:
         return "no SLO to keep"
@@ -91,7 +95,7 @@ def _slo_standing(a: Assessment, d: int) -> str:
             return f"{NAMES[limit.metric]} unknown, so no SLO on it can be promised"
         if own > share:
             worst, share = limit, own
-    name, allowed = NAMES[worst.metric], milliseconds(worst.limit_ms)
+    name, allowed = f"{NAMES[worst.metric]}{_judged_by(worst)}", milliseconds(worst.limit_ms)
     if share > 1:
         return f"misses {name} of {allowed} by {share - 1:.0%}"
     close = "" if share <= 1 - SLO_MARGIN else f", less than the {SLO_MARGIN:.0%} wanted"

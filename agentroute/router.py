@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -41,7 +42,11 @@ class Router:
     ) -> None:
         self.fleet = fleet
         self.objective = objective
-        self.routes = {"default": Route(name="default")} | {route.name: route for route in routes}
+        self.routes = {"default": Route(name="default")}
+        for route in (routes := tuple(routes)):
+            if sum(other.name == route.name for other in routes) > 1:
+                raise UsageError(f"route names must differ, got {route.name!r} twice")
+            self.routes[route.name] = route
         self._clock = clock
         self._compiled = CompiledFleet.of(fleet)
         self._ledger = Ledger.of(self._compiled.pool_blocks)
@@ -132,8 +137,11 @@ class Router:
         if name == "cost" and bool(np.all(np.isnan(fleet.usd_per_second) & np.isnan(fleet.usd_per_input_token))):
             raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
 
-    def _release(self, hold: Hold, after_s: float) -> None:
+    def _release(self, lease: Lease, after_s: float) -> None:
         with self._lock:
+            hold, lease._hold = lease._hold, None
+            if hold is None:
+                return
             if after_s > 0:
                 self._ledger.leave(hold, at=self._clock() + after_s)
             else:
@@ -162,8 +170,8 @@ class Lease:
 
     def __init__(self, router: Router, decision: Decision, hold: Hold) -> None:
         self.decision = decision
-        self._router, self._hold = router, hold
-        self._released = False
+        self._router = router
+        self._hold: Hold | None = hold
 
     @property
     def deployment(self) -> Deployment:
@@ -177,9 +185,9 @@ class Lease:
 
     def release(self, after_s: float = 0.0) -> None:
         """Let go, now or after the seconds that a runtime keeps a cancelled request; a second time does nothing."""
-        if not self._released:
-            self._released = True
-            self._router._release(self._hold, after_s)
+        if not 0.0 <= after_s < math.inf:
+            raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
+        self._router._release(self, after_s)
 
     def __enter__(self) -> Self:
         return self

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from agentroute.errors import TaskError, suggest
+from agentroute.errors import TaskError, shown, suggest
 from agentroute.latency.points import STATISTICS, Statistic
 from agentroute.shape.model import Capability
 from agentroute.tokens import estimate
@@ -33,10 +32,10 @@ class Slo:
     hard: bool = True
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.value, int | float) and not isinstance(self.value, bool) and 0 < self.value < 1e12):
-            raise TaskError(f"an SLO's value must be a finite number above 0, got {self.value!r}")
+        if not _is_time(self.value):
+            raise TaskError(f"an SLO's value must be a finite number above 0, below 1e12, got {shown(self.value)}")
         if self.stat not in STATISTICS:
-            raise TaskError(f"an SLO's stat must be one of {', '.join(STATISTICS)}, got {self.stat!r}")
+            raise TaskError(f"an SLO's stat must be one of {', '.join(STATISTICS)}, got {shown(self.stat)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +76,16 @@ class Task:
         for name in ("ttft_ms", "tpot_ms", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, Slo):
-                _finite(name, value)
+                _time(name, value)
         if type(self.needs) is not frozenset:
             object.__setattr__(self, "needs", _needs(self.needs))
         for need in self.needs:
             if need not in CAPABILITIES:
-                raise TaskError(f"there is no capability {need!r} to need; {suggest(str(need), CAPABILITIES)}")
+                raise TaskError(f"there is no capability {shown(need)} to need; {suggest(str(need), CAPABILITIES)}")
+        if not isinstance(self.route, str):
+            raise TaskError(f"route must be a route's name, got {shown(self.route)}")
+        if not isinstance(self.objective, str | None):
+            raise TaskError(f"objective must be an objective's name or None, got {shown(self.objective)}")
 
     @classmethod
     def from_messages(
@@ -111,15 +114,23 @@ def slo(value: float | Slo | None) -> Slo | None:
 
 def _whole(name: str, value: object, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise TaskError(f"{name} must be a whole number from 1 to {most:,}, got {value!r}")
+        raise TaskError(f"{name} must be a whole number from 1 to {most:,}, got {shown(value)}")
 
 
-def _finite(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not (0 < value < math.inf):
-        raise TaskError(f"{name} must be a finite number above 0 or an Slo, got {value!r}")
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1e-9 <= value < 1e12
+
+
+def _time(name: str, value: object) -> None:
+    if not _is_time(value):
+        raise TaskError(f"{name} must be a finite number above 0 or an Slo, below 1e12, got {shown(value)}")
 
 
 def _needs(needs: object) -> frozenset[str]:
     if isinstance(needs, str) or not isinstance(needs, Iterable):
-        raise TaskError(f"needs must be a set of capabilities such as {{'tools'}}, got {needs!r}")
-    return frozenset(needs)
+        raise TaskError(f"needs must be a set of capabilities such as {{'tools'}}, got {shown(needs)}")
+    listed = list(needs)
+    for need in listed:
+        if not isinstance(need, str):
+            raise TaskError(f"there is no capability {shown(need)} to need; needs are names such as 'tools'")
+    return frozenset(listed)

@@ -41,6 +41,6 @@ def estimate(messages: Sequence[Mapping[str, Any]], extra: Mapping[str, Any] | N
 
 def _text(message: Mapping[str, Any]) -> str:
     content = message.get("content")
-    if isinstance(content, str) and len(message) <= 2:
+    if isinstance(content, str) and message.keys() <= {"role", "content"}:
         return content
     return json.dumps(message, ensure_ascii=False, default=str)

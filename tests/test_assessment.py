@@ -28,7 +28,7 @@ def assess(
     compiled = CompiledFleet.of(of)
     pools = len(compiled.pool_blocks)
     ask = Ask(context, context, 100, True, 1, 0, limits, None)
-    in_flight = np.array([*busy, *[0] * pools][:pools], dtype=np.int64)
+    in_flight = np.array([*busy, *[0] * pools][:pools], dtype=np.float64)
     return Assessment(compiled, ask, State(np.zeros(pools), in_flight, {}), room_now=False)
 
 

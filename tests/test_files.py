@@ -12,9 +12,10 @@ from fleets import CONFIG, PROFILE, broken, line_of, written
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from agentroute import locations
 from agentroute.config import Config
 from agentroute.errors import AgentrouteError, ConfigError, FileError, ProfileError
-from agentroute.files import MAX_BYTES, dotted, locate, locate_json
+from agentroute.files import MAX_BYTES, dotted
 from agentroute.profile import Profile
 
 
@@ -444,5 +445,5 @@ def test_a_place_is_written_as_a_person_writes_it(location: tuple[int | str, ...
 
 
 def test_a_key_that_is_nowhere_has_no_line() -> None:
-    assert locate("a = 1\n", ("b",)) is None
-    assert locate_json('{"a": 1}', ("b",)) is None
+    assert locations.line_of(locations.toml_lines("a = 1\n"), ("b",)) is None
+    assert locations.line_of(locations.json_lines('{"a": 1}'), ("b",)) is None

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentroute"
 
 LAYERS: tuple[str, ...] = (
-    "errors", "toml", "origin", "shape", "capacity", "latency", "profile", "fleet", "tokens", "task", "route",
-    "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
+    "errors", "toml", "locations", "origin", "shape", "capacity", "latency", "profile", "fleet",
+    "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
     "bench", "demo", "cli",

@@ -65,7 +65,8 @@ def recommend(
 def show(decision: Decision, top: int) -> None:
     """A decision as tables for people."""
     candidates, task = decision.candidates, decision.task
-    asked = f"{task.context_tokens:,} context + {task.max_output_tokens or 'unset'} output tokens x {task.concurrency}"
+    output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
+    asked = f"{task.context_tokens:,} context + {output} output tokens x {task.concurrency}"
     typer.echo(f"{decision.deployment}: {candidates[0].standing}\n({asked}, objective {decision.objective})\n")
     shown = candidates[:top]
     print_table(COLUMNS, (_cells(i, candidate) for i, candidate in enumerate(shown, 1)), right=("#", "n"))

@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 GUARD = float(np.log(64.0))
 """How far beyond the ends the guard cells lie: a factor of 64. Beyond them the same slope continues."""
 
+MOST_KNOTS = 32
+"""Most values kept apart on an axis: a grid of 34 x 34 x 34 cells takes about a megabyte."""
+
 TTFT_BOUNDS = ((0.3, 2.0), (-0.5, 0.1), (0.0, 1.5))
 TPOT_BOUNDS = ((0.0, 1.0), (-0.5, 0.2), (0.0, 1.0))
 """Least and greatest exponents over isl, osl and concurrency. Prefill is between constant overhead and quadratic
@@ -56,19 +59,19 @@ class Curve:
     def fit(cls, points: Iterable[Point], *, slots: int | None = None) -> Curve | None:
         """The curve through ``points``, or ``None`` when none has both a mean TTFT and a mean TPOT.
 
-        A closed loop with more requests than ``slots`` measures its own queue, so those points are left out unless
-        there are no others.
+        A closed loop with more requests than ``slots`` measures its own queue, so those points are left out. Where an
+        axis has more than ``MOST_KNOTS`` values, neighbours are merged and their points averaged.
         """
         rows = [
             (*point.load, ttft_ms, tpot_ms)
             for point in points
             if (ttft_ms := point.mean_ttft_ms()) is not None and (tpot_ms := point.mean_tpot_ms()) is not None
+            if slots is None or point.concurrency <= slots
         ]
-        if slots is not None:
-            rows = [row for row in rows if row[2] <= slots] or rows
         if not rows:
             return None
-        data: Array = np.log(np.array(sorted(rows), dtype=np.float64))
+        data: Array = np.log(np.array(rows, dtype=np.float64))
+        data = _averaged(np.column_stack([*(_merged(data[:, axis]) for axis in range(3)), data[:, 3:]]))
         loads, ttft, tpot = data[:, :3], data[:, 3], data[:, 4]
         axes = [_with_guards(np.unique(loads[:, axis])) for axis in range(3)]
         cells = np.stack([np.searchsorted(axes[axis], loads[:, axis]) for axis in range(3)], axis=1)
@@ -79,7 +82,7 @@ class Curve:
             isl=axes[0],
             osl=axes[1],
             n=axes[2],
-            ln_ttft=_fill(known_ttft, measured, axes, ttft_law),
+            ln_ttft=_rising(_fill(known_ttft, measured, axes, ttft_law), measured),
             ln_tpot=_fill(known_tpot, measured, axes, tpot_law),
             measured=measured.astype(np.float64),
             ttft_band=_band(cells, ttft, axes[2], TTFT_BAND),
@@ -92,6 +95,23 @@ class Curve:
         for axis, x in zip((self.isl, self.osl, self.n), load, strict=True):
             outside += max(axis[1] - x, x - axis[-2], 0.0)
         return outside / float(np.log(2.0))
+
+
+def _merged(values: Array) -> Array:
+    """``values`` with at most ``MOST_KNOTS`` different ones: each becomes the mean of its group of neighbours."""
+    knots, nth = np.unique(values, return_inverse=True)
+    if len(knots) <= MOST_KNOTS:
+        return values
+    groups = np.array_split(knots, MOST_KNOTS)
+    return np.concatenate([np.full(len(group), group.mean()) for group in groups])[nth]
+
+
+def _averaged(data: Array) -> Array:
+    """Rows in ascending order of their load (the first three columns), those with the same load averaged."""
+    loads, nth = np.unique(data[:, :3], axis=0, return_inverse=True)
+    count = np.bincount(nth)
+    means = [np.bincount(nth, weights=data[:, column]) / count for column in (3, 4)]
+    return np.column_stack([loads, *means])
 
 
 def _with_guards(knots: Array) -> Array:
@@ -137,10 +157,26 @@ def _fill(known: Array, measured: NDArray[np.bool_], axes: list[Array], exponent
     """Every cell: its own value if known, else the nearest known one carried over by the power law."""
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     sources, holes = places[measured], places[~measured]
-    nearest = np.abs(holes[:, None, :] - sources[None, :, :]).sum(axis=2).argmin(axis=1)
+    nearest = np.concatenate([_nearest(some, sources) for some in np.array_split(holes, 1 + len(holes) // 1_000)])
     filled = known.copy()
     filled[~measured] = known[measured][nearest] + (holes - sources[nearest]) @ exponents
     return filled
+
+
+def _nearest(places: Array, sources: Array) -> NDArray[np.intp]:
+    """By place, the number of the source with the least sum of log-distances."""
+    found: NDArray[np.intp] = np.abs(places[:, None, :] - sources[None, :, :]).sum(axis=2).argmin(axis=1)
+    return found
+
+
+def _rising(values: Array, measured: NDArray[np.bool_]) -> Array:
+    """``values`` with the filled cells bent, where needed, so that a longer prompt never has a shorter TTFT for it."""
+    bent = values.copy()
+    for i in range(1, len(bent)):
+        bent[i] = np.where(measured[i], bent[i], np.maximum(bent[i], bent[i - 1]))
+    for i in range(len(bent) - 2, -1, -1):
+        bent[i] = np.where(measured[i], bent[i], np.minimum(bent[i], bent[i + 1]))
+    return bent
 
 
 def _band(cells: NDArray[np.intp], values: Array, n_axis: Array, assumed: float) -> float:

@@ -57,14 +57,14 @@ class Point(Frozen):
         given = [v for v in (self.ttft_ms, self.tpot_ms, self.e2e_ms) if v is not None]
         if not given:
             raise ValueError("must hold at least one of ttft_ms, tpot_ms, e2e_ms")
-        if len(given) == 3:
-            ttft, tpot, e2e = (v.mean for v in given)
-            if ttft is not None and tpot is not None and e2e is not None:
-                expected = ttft + (self.osl - 1) * tpot
-                if not 0.75 <= e2e / expected <= 1.33:
-                    raise ValueError(
-                        f"the times contradict each other: ttft + (osl - 1) * tpot = {expected:.1f}, e2e = {e2e:.1f}"
-                    )
+        ttft, tpot, e2e = (v.mean if v else None for v in (self.ttft_ms, self.tpot_ms, self.e2e_ms))
+        if e2e is not None:
+            parts = (ttft or 0.0) + (self.osl - 1) * (tpot or 0.0)
+            whole = ttft is not None and tpot is not None
+            if parts > e2e * 1.33 or (whole and parts < e2e * 0.75):
+                raise ValueError(
+                    f"the times contradict each other: ttft + (osl - 1) * tpot = {parts:.1f}, e2e = {e2e:.1f}"
+                )
         return self
 
     @property

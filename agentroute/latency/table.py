@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
 
+_NEARLY_NOTHING = 1e-9
+
 
 class CurveTable:
     """Curves of ``d`` deployments; a deployment without one answers NaN.
@@ -58,12 +60,13 @@ class CurveTable:
         return result
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
-        """How much of deployment ``d``'s answer at a load rests on measured cells: 1.0 inside, 0.0 or less outside."""
+        """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
         curve = self.curves[d]
-        if curve is None:
+        load = (ln_isl, ln_osl, ln_n)
+        if curve is None or curve.doublings_outside(load) > _NEARLY_NOTHING:
             return 0.0
         weights = []
-        for axis, x in zip((curve.isl, curve.osl, curve.n), (ln_isl, ln_osl, ln_n), strict=True):
+        for axis, x in zip((curve.isl, curve.osl, curve.n), load, strict=True):
             k, place = _place(axis.tolist(), x)
             weight = np.zeros(len(axis))
             weight[k], weight[k + 1] = 1.0 - place, place

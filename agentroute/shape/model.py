@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from agentroute.origin import Count, Frozen, Name, Positive, Provenance, Text, Tokens
+from agentroute.origin import Count, Flag, Frozen, Name, Positive, Provenance, Text, Tokens
 
 Attention = Literal["gqa", "mla", "sliding", "linear"]
 """gqa: grouped queries over full context (MHA is gqa with as many KV heads as heads); mla: one latent per token;
@@ -58,7 +58,7 @@ class Experts(Frozen):
     """Routed experts in one MoE layer."""
     active: Count
     """Routed experts that one token passes through (top-k)."""
-    shared: int = Field(0, strict=True, ge=0, le=1_000)
+    shared: Annotated[int, Field(strict=True, ge=0, le=1_000)] = 0
     """Experts that every token passes through; default 0."""
     layers: Count
     """Layers that hold experts."""
@@ -108,7 +108,7 @@ class Model(Frozen):
     """Groups of layers by kind of attention."""
     experts: Experts | None = None
     """Routed experts; ``None`` for a dense model."""
-    capabilities: dict[Capability, bool] = Field(default_factory=dict)
+    capabilities: dict[Capability, Flag] = Field(default_factory=dict)
     """What the model itself can do; a capability that is not listed is unknown."""
     provenance: Provenance
     """Where the shape comes from."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from agentroute.origin import Count, Frozen
 
@@ -16,15 +16,15 @@ class Sharding(Frozen):
     (the identity that NVIDIA's configurator uses: tp * pp * attention_dp = moe_tp * moe_ep * pp).
     """
 
-    tp: Degree = Field(1)
+    tp: Degree = 1
     """Tensor split: attention heads and dense weights over this many ranks; default 1."""
-    pp: Degree = Field(1)
+    pp: Degree = 1
     """Layer split: stages in a pipeline; default 1."""
-    ep: Degree = Field(1)
+    ep: Degree = 1
     """Expert split: ranks over which whole experts are spread; default 1 (experts are tensor-split)."""
-    attention_dp: Degree = Field(1)
+    attention_dp: Degree = 1
     """Attention replicas, each with its own KV pool; default 1."""
-    dcp: Degree = Field(1)
+    dcp: Degree = 1
     """Decode context split: ranks of a tensor group that share one sequence's KV; default 1."""
 
     @model_validator(mode="after")
@@ -53,7 +53,7 @@ class Sharding(Frozen):
 class Workers(Frozen):
     """One side of a disaggregated deployment."""
 
-    workers: Count = Field(1)
+    workers: Count = 1
     """How many identical worker groups; default 1."""
     sharding: Sharding
     """The split of each of them."""

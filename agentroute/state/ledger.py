@@ -31,15 +31,15 @@ class Ledger:
     capacity: NDArray[np.float64]
     held: NDArray[np.float64] = field(init=False)
     """Blocks held, by pool."""
-    in_flight: NDArray[np.int64] = field(init=False)
-    """Requests in flight, by pool."""
+    in_flight: NDArray[np.float64] = field(init=False)
+    """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
     _siblings: dict[Hashable, Counter[int]] = field(default_factory=dict)
     _leaving: list[tuple[float, int, Hold]] = field(default_factory=list)
     _serial: int = 0
 
     def __post_init__(self) -> None:
         self.held = np.zeros(len(self.capacity))
-        self.in_flight = np.zeros(len(self.capacity), dtype=np.int64)
+        self.in_flight = np.zeros(len(self.capacity))
 
     @classmethod
     def of(cls, capacity: Sequence[float]) -> Ledger:
