@@ -84,6 +84,8 @@ class Target:
     def request(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
         """The HTTP request; raises ``UsageError`` when the body cannot be written as JSON."""
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        if not request.keep_alive:
+            headers["connection"] = "close"
         if request.body is None:
             return client.build_request("GET", self.root + request.path, headers=headers)
         headers["content-type"] = "application/json"

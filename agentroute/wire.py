@@ -17,6 +17,8 @@ class Request:
     path: str
     body: Mapping[str, Any] | None = None
     """The JSON body of a POST; ``None`` makes it a GET."""
+    keep_alive: bool = True
+    """False: the connection must not be used again after this answer, since the server drops it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,6 +241,13 @@ def test_the_same_two_wait_for_each_other_when_the_pool_is_known(llama_unified: 
     assert free_tokens(routed) == 256
 
 
+def test_streams_one_after_the_other_never_meet_a_connection_that_the_server_dropped(llama_one: EmbeddedServer) -> None:
+    with Client(router(deployment(llama_one.url))) as client:
+        for _ in range(40):
+            with client.stream(HELLO, body={"max_tokens": 1}) as events:
+                assert list(events)
+
+
 def test_leaving_a_stream_frees_the_slot_within_a_second(llama_one: EmbeddedServer) -> None:
     routed = router(deployment(llama_one.url, pool_tokens=2048))
     with Client(routed) as client:
@@ -460,7 +467,7 @@ def test_streams_one_after_the_other_share_a_connection() -> None:
                     assert [event async for event in events] == [TextDelta("one")]
 
     with Server(again_and_again) as server:
-        routed = router(deployment(server.url))
+        routed = router(deployment(server.url, adapter="openai"))
         with Client(routed) as client:
             for _ in range(2):
                 with client.stream(HELLO) as events:

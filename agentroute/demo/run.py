@@ -24,6 +24,7 @@ from agentroute.probe import probe
 from agentroute.profile import Capabilities, Engine, KvPool, Limits, Profile
 from agentroute.router import Router
 from agentroute.toml import dumps
+from agentroute.transport import LIMITS
 from agentroute.wire import TextDelta
 
 Say = Callable[[str], None]
@@ -57,7 +58,7 @@ def servers() -> Iterator[dict[str, str]]:
 
 def direct() -> httpx.HTTPTransport:
     """A way that no proxy from the environment stands in: the servers are on this machine."""
-    return httpx.HTTPTransport()
+    return httpx.HTTPTransport(limits=LIMITS)
 
 
 def write_config(folder: Path, urls: dict[str, str], say: Say) -> Path:
