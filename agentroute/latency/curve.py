@@ -2,8 +2,8 @@
 
 Between measured loads the grid is interpolated, linearly in the logarithms. Every cell that was not measured, and a
 guard cell far beyond each end, is filled from the nearest measured cell by a power law whose exponents come from the
-points themselves, within physical bounds. So nothing is ever clamped: outside the measured loads the power law goes on,
-and the answer says that it is extrapolated.
+points themselves, as far as they can be believed. So nothing is ever clamped: outside the measured loads the power law
+goes on, on the slow side, and the answer says that it is extrapolated.
 """
 
 from __future__ import annotations
@@ -24,14 +24,23 @@ GUARD = float(np.log(64.0))
 MOST_KNOTS = 32
 """Most values kept apart on an axis: a grid of 34 x 34 x 34 cells takes about a megabyte."""
 
-TTFT_BOUNDS = ((0.3, 2.0), (-0.5, 0.1), (0.0, 1.5))
-TPOT_BOUNDS = ((0.0, 1.0), (-0.5, 0.2), (0.0, 1.0))
-"""Least and greatest exponents over isl, osl and concurrency. Prefill is between constant overhead and quadratic
-attention; decode between weight-bound (0) and fully shared (1); a longer answer only thins out the prefills."""
 
-TTFT_EXPONENTS = (1.0, 0.0, 0.5)
-TPOT_EXPONENTS = (0.1, 0.0, 0.5)
-"""Assumed exponents along an axis on which only one value was measured."""
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A power law over (isl, osl, n): the exponents to assume where an axis has one measured value, and the least and
+    greatest ones to believe going down from the measured loads, and going up.
+    """
+
+    assumed: tuple[float, float, float]
+    down: tuple[tuple[float, float], ...]
+    up: tuple[tuple[float, float], ...]
+
+
+TTFT_LAW = Law((1.0, 0.0, 0.5), down=((0.0, 0.3), (-0.5, 0.0), (0.0, 0.2)), up=((1.0, 2.0), (0.0, 0.0), (0.5, 1.5)))
+TPOT_LAW = Law((0.1, 0.0, 0.5), down=((0.0, 0.05), (-0.5, 0.0), (0.0, 0.1)), up=((0.1, 1.0), (0.0, 0.0), (0.5, 1.0)))
+"""Assumed, and chosen to err to the slow side. Up: prefill is at least linear in the prompt and at most quadratic, a
+decode step grows with the batch up to being bound by it, and a longer answer helps nothing. Down: overheads and the
+reading of the weights stay, and a shorter answer brings more prefills."""
 
 TTFT_BAND, TPOT_BAND, LEAST_BAND = 0.30, 0.10, 0.05
 """Assumed relative error where the points are too few to tell: by how much predicting one step beyond the measured
@@ -76,14 +85,12 @@ class Curve:
         axes = [_with_guards(np.unique(loads[:, axis])) for axis in range(3)]
         cells = np.stack([np.searchsorted(axes[axis], loads[:, axis]) for axis in range(3)], axis=1)
         measured, known_ttft, known_tpot = _between(cells, ttft, tpot, axes)
-        ttft_law = _exponents(loads, ttft, TTFT_BOUNDS, TTFT_EXPONENTS)
-        tpot_law = _exponents(loads, tpot, TPOT_BOUNDS, TPOT_EXPONENTS)
         return cls(
             isl=axes[0],
             osl=axes[1],
             n=axes[2],
-            ln_ttft=_rising(_fill(known_ttft, measured, axes, ttft_law), measured),
-            ln_tpot=_fill(known_tpot, measured, axes, tpot_law),
+            ln_ttft=_rising(_fill(known_ttft, measured, axes, *_exponents(loads, ttft, TTFT_LAW)), measured),
+            ln_tpot=_fill(known_tpot, measured, axes, *_exponents(loads, tpot, TPOT_LAW)),
             measured=measured.astype(np.float64),
             ttft_band=_band(cells, ttft, axes[2], TTFT_BAND),
             tpot_band=_band(cells, tpot, axes[2], TPOT_BAND),
@@ -139,27 +146,27 @@ def _between(
     return measured, known[0], known[1]
 
 
-def _exponents(
-    loads: Array, values: Array, bounds: tuple[tuple[float, float], ...], assumed: tuple[float, ...]
-) -> Array:
-    """Exponents of a power law over (isl, osl, n) by least squares, each kept within its bounds."""
-    exponents = np.array(assumed)
+def _exponents(loads: Array, values: Array, law: Law) -> tuple[Array, Array]:
+    """Exponents over (isl, osl, n) going down and going up: by least squares, each as far as the law believes it."""
+    exponents = np.array(law.assumed)
     free = [axis for axis in range(3) if np.ptp(loads[:, axis]) > 0]
     rest = values - loads @ np.where([axis in free for axis in range(3)], 0.0, exponents)
     design = np.column_stack([loads[:, free], np.ones(len(loads))])
-    solution = np.linalg.lstsq(design, rest, rcond=None)[0]
-    for axis, value in zip(free, solution, strict=False):
-        exponents[axis] = np.clip(value, *bounds[axis])
-    return exponents
+    exponents[free] = np.linalg.lstsq(design, rest, rcond=None)[0][:-1]
+    down, up = (
+        np.array([np.clip(e, *ends) for e, ends in zip(exponents, way, strict=True)]) for way in (law.down, law.up)
+    )
+    return down, up
 
 
-def _fill(known: Array, measured: NDArray[np.bool_], axes: list[Array], exponents: Array) -> Array:
+def _fill(known: Array, measured: NDArray[np.bool_], axes: list[Array], down: Array, up: Array) -> Array:
     """Every cell: its own value if known, else the nearest known one carried over by the power law."""
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
     sources, holes = places[measured], places[~measured]
     nearest = np.concatenate([_nearest(some, sources) for some in np.array_split(holes, 1 + len(holes) // 1_000)])
     filled = known.copy()
-    filled[~measured] = known[measured][nearest] + (holes - sources[nearest]) @ exponents
+    step = holes - sources[nearest]
+    filled[~measured] = known[measured][nearest] + np.minimum(step, 0.0) @ down + np.maximum(step, 0.0) @ up
     return filled
 
 
