@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from agentroute.client import AsyncClient as AsyncClient
+    from agentroute.client import AsyncEvents as AsyncEvents
     from agentroute.client import Client as Client
+    from agentroute.client import Events as Events
     from agentroute.client import Reply as Reply
+    from agentroute.client import Seen as Seen
     from agentroute.client import Timeout as Timeout
     from agentroute.decision import Candidate as Candidate
     from agentroute.decision import Decision as Decision
+    from agentroute.decision import Headroom as Headroom
     from agentroute.errors import AgentrouteError as AgentrouteError
     from agentroute.errors import BackendError as BackendError
     from agentroute.errors import ConfigError as ConfigError
@@ -40,12 +44,20 @@ if TYPE_CHECKING:
     from agentroute.router import Router as Router
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
+    from agentroute.wire import Event as Event
+    from agentroute.wire import Finished as Finished
+    from agentroute.wire import ReasoningDelta as ReasoningDelta
+    from agentroute.wire import TextDelta as TextDelta
+    from agentroute.wire import ToolCall as ToolCall
+    from agentroute.wire import ToolCallDelta as ToolCallDelta
+    from agentroute.wire import Usage as Usage
 
 __version__ = "0.1.0"
 
 _HOME = {
     "AgentrouteError": "errors",
     "AsyncClient": "client",
+    "AsyncEvents": "client",
     "BackendError": "errors",
     "Candidate": "decision",
     "Client": "client",
@@ -53,28 +65,39 @@ _HOME = {
     "Decision": "decision",
     "Deployment": "fleet",
     "Estimate": "latency.estimate",
+    "Event": "wire",
+    "Events": "client",
     "FailureKind": "errors",
     "FileError": "errors",
+    "Finished": "wire",
     "Fleet": "fleet",
+    "Headroom": "decision",
     "Lease": "router",
     "NoFeasibleDeployment": "errors",
     "PoolFull": "errors",
     "Profile": "profile",
     "ProfileError": "errors",
+    "ReasoningDelta": "wire",
     "Reply": "client",
     "Route": "route",
     "Router": "router",
+    "Seen": "client",
     "Slo": "task",
     "Task": "task",
     "TaskError": "errors",
+    "TextDelta": "wire",
     "Timeout": "client",
+    "ToolCall": "wire",
+    "ToolCallDelta": "wire",
     "UnknownNameError": "errors",
+    "Usage": "wire",
     "UsageError": "errors",
 }
 
 __all__ = [
     "AgentrouteError",
     "AsyncClient",
+    "AsyncEvents",
     "BackendError",
     "Candidate",
     "Client",
@@ -82,22 +105,32 @@ __all__ = [
     "Decision",
     "Deployment",
     "Estimate",
+    "Event",
+    "Events",
     "FailureKind",
     "FileError",
+    "Finished",
     "Fleet",
+    "Headroom",
     "Lease",
     "NoFeasibleDeployment",
     "PoolFull",
     "Profile",
     "ProfileError",
+    "ReasoningDelta",
     "Reply",
     "Route",
     "Router",
+    "Seen",
     "Slo",
     "Task",
     "TaskError",
+    "TextDelta",
     "Timeout",
+    "ToolCall",
+    "ToolCallDelta",
     "UnknownNameError",
+    "Usage",
     "UsageError",
     "__version__",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import log
 from typing import Literal, NamedTuple
 
@@ -16,7 +15,8 @@ from agentroute.policy import SLO_MARGIN, Objective
 Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
 
 VERSION_BAND = 0.16
-"""How far another engine version moves TPOT at the median, over public curves of the same deployment."""
+"""How far another engine version moves TPOT at the median, over public curves of the same deployment. It widens the
+band where version or KV type are unknown, or differ from those of the measurement."""
 LEAST_EXTRAPOLATED_BAND = 0.30
 BAND_PER_DOUBLING = 0.15
 """Assumed growth of the band with each doubling beyond the measured loads."""
@@ -66,18 +66,20 @@ class Ask(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is true at the time of a decision: by pool, blocks held and requests in flight (siblings by pool)."""
+    """What is true at the time of a decision: by pool, blocks held and requests in flight."""
 
     held: Floats
     in_flight: Floats
-    siblings: Mapping[int, int]
+    siblings: int
+    """Siblings of the task that are in flight, anywhere."""
 
 
 class Assessment:
     """A task against every deployment; arrays have shape (d,), times are milliseconds with the wait included.
 
-    ``n`` is the load the task would meet (everything in flight on the pool, and its siblings), ``n_run`` what of it can
-    run at once. A closed loop of n requests over n_run places waits (n - n_run) / throughput(n_run), by Little's law.
+    ``n`` is the load the task would meet (everything in flight on the endpoint, and the siblings to come, spread over a
+    deployment's endpoints), ``n_run`` what of it can run at once. A closed loop of n requests over n_run places waits
+    (n - n_run) / throughput(n_run), by Little's law.
     """
 
     def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
@@ -86,9 +88,9 @@ class Assessment:
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
         self.held: Floats = state.held.take(self.pool)
         self.in_flight: Floats = state.in_flight.take(self.pool)
-        self.n: Floats = self.in_flight + float(ask.concurrency)
-        if state.siblings:
-            self.n -= self._siblings_in_flight(state.siblings)
+        to_come = max(1, ask.concurrency - state.siblings)
+        """Siblings that are not in flight yet, this one included."""
+        self.n: Floats = self.in_flight + (np.ceil(to_come / fleet.endpoints) if fleet.replicated else float(to_come))
         self.n_run = self._running() if fleet.any_limit else self.n
         self._predict()
         self.able: Bools = self._fits()
@@ -101,11 +103,6 @@ class Assessment:
         if room_now and fleet.any_known_pool:
             self.feasible = self.able & (self.held + self.units <= fleet.blocks)
 
-    def _siblings_in_flight(self, siblings: Mapping[int, int]) -> Floats:
-        """Siblings that already run are counted in ``concurrency``; this one is not among them."""
-        most = self.ask.concurrency - 1
-        return np.array([min(siblings.get(int(pool), 0), most) for pool in self.pool], dtype=np.float64)
-
     @property
     def units(self) -> Floats:
         """Blocks that one request would hold."""
@@ -115,8 +112,10 @@ class Assessment:
         return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
 
     def _running(self) -> Floats:
-        most = np.minimum(self.fleet.slots, np.floor(self.fleet.blocks / self.units))
-        running: Floats = np.maximum(1.0, np.minimum(self.n, most))
+        """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
+        fleet = self.fleet
+        room = self.in_flight + np.floor((fleet.blocks - self.held) / self.units)
+        running: Floats = np.maximum(1.0, np.minimum(self.n, np.minimum(fleet.slots, room)))
         return running
 
     def _predict(self) -> None:
@@ -136,7 +135,7 @@ class Assessment:
         needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1
         fits: Bools = fleet.window_tokens >= float(needed)
         if fleet.any_known_pool:
-            fits &= self.units <= fleet.blocks
+            fits &= self.units <= fleet.request_blocks
         if ask.needs:
             fits &= (fleet.lacks & ask.needs) == 0
         if ask.allowed is not None:
@@ -156,12 +155,17 @@ class Assessment:
             self.rank = self.rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
 
     def judged_ms(self, limit: Limit) -> Floats:
-        """What an SLO is held against: the mean, or, for any other statistic, the high end of the band."""
+        """What an SLO is held against: the mean; another statistic by its measured ratio, else the high end."""
         mean: Floats = getattr(self, limit.metric)
         if limit.stat == "mean":
             return mean
-        band: Floats = np.array([self.band(d, limit.metric) for d in range(len(mean))])
-        return mean * (1.0 + band)
+        factor: Floats = np.array([self.tail(d, limit) or 1.0 + self.band(d, limit.metric) for d in range(len(mean))])
+        return mean * factor
+
+    def tail(self, d: int, limit: Limit) -> float | None:
+        """The most that a limit's statistic was measured over the mean at deployment ``d``; ``None``: not measured."""
+        curve = self.fleet.curves.curves[d]
+        return curve.tails.get((limit.metric, limit.stat)) if curve else None
 
     def order(self, objective: Objective) -> NDArray[np.intp]:
         """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
@@ -223,7 +227,7 @@ class Assessment:
         if curve is not None and self.extrapolated(d):
             doublings = curve.doublings_outside(self._load(d))
             band = max(band, LEAST_EXTRAPOLATED_BAND) + BAND_PER_DOUBLING * doublings
-        if self.fleet.deployments[d].profile.engine.version is None:
+        if self.fleet.deployments[d].profile.measured_elsewhere:
             band += VERSION_BAND
         return band
 

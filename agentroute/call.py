@@ -214,7 +214,7 @@ class Call:
                 status=error.status,
                 retry_after_s=error.retry_after_s,
                 text="".join(self._assembly.text),
-            ) from (error.__cause__ or error)
+            ) from error.__cause__  # not the error itself: its words may hold the key
 
     def settle(self) -> None:
         """Let go of the lease: at once when the server is done or was never asked, else after the runtime's delay."""

@@ -121,13 +121,17 @@ class Client:
     @contextmanager
     def _call(self, task: Task, *, streaming: bool) -> Iterator[Call]:
         asked_at = time.perf_counter()
+
+        def acquire() -> Lease:
+            return self.router.acquire(task, waited_s=time.perf_counter() - asked_at)
+
         waiting = Retrying(
             retry=retry_if_exception_type(PoolFull),
             wait=_WAIT,
             stop=stop_after_delay(self.timeout.queue_s),
             reraise=True,
         )
-        with waiting(self.router.acquire, task) as lease:
+        with waiting(acquire) as lease:
             call = Call(lease, streaming=streaming, asked_at=asked_at)
             try:
                 yield call
@@ -226,7 +230,7 @@ class AsyncClient:
         asked_at = time.perf_counter()
 
         async def acquire() -> Lease:
-            return self.router.acquire(task)
+            return self.router.acquire(task, waited_s=time.perf_counter() - asked_at)
 
         waiting = AsyncRetrying(
             retry=retry_if_exception_type(PoolFull),

@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BIT = {capability: 1 << i for i, capability in enumerate(CAPABILITIES)}
+USABLE_OVER_MEMORIES = 0.9
+"""Share of several attention-DP memories that is usable, since ranks fill unevenly; assumed."""
 _SECONDS_PER_HOUR = 3_600.0
 _MILLION = 1e6
 
@@ -31,7 +33,11 @@ class CompiledFleet:
     window_tokens: Floats
     slots: Floats
     block_tokens: Floats
+    request_blocks: Floats
+    """Blocks that one request can have at most: those of one KV memory."""
     blocks: Floats
+    """Usable blocks of one endpoint, all its KV memories together."""
+    endpoints: Floats
     known_pool: Bools
     pool_rank: Ints
     """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones."""
@@ -69,7 +75,9 @@ class CompiledFleet:
             window_tokens=np.array([window_tokens(d)[0] or np.inf for d in deployments], dtype=np.float64),
             slots=slots,
             block_tokens=np.array([pool.block_tokens if pool else 1 for pool in known], dtype=np.float64),
-            blocks=np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64),
+            request_blocks=np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64),
+            blocks=np.array([_blocks(d) for d in deployments], dtype=np.float64),
+            endpoints=np.array([max(1, len(d.urls)) for d in deployments], dtype=np.float64),
             known_pool=np.array([pool is not None for pool in known]),
             pool_rank=np.array([pool is None for pool in known], dtype=np.int64),
             any_known_pool=any(pool is not None for pool in known),
@@ -112,12 +120,26 @@ def _bits(deployment: Deployment, value: bool) -> int:
 
 
 def _slots(deployment: Deployment) -> int | None:
+    """Requests that one endpoint runs at once."""
     limits = deployment.profile.limits
-    return limits.max_num_seqs if limits else None
+    return limits.max_num_seqs * deployment.profile.kv_memories if limits and limits.max_num_seqs else None
+
+
+def _blocks(deployment: Deployment) -> float:
+    """Usable blocks of one endpoint. Over several KV memories nobody can place requests perfectly."""
+    pool, memories = deployment.profile.pool, deployment.profile.kv_memories
+    if pool is None:
+        return np.inf
+    return pool.blocks if memories == 1 else np.floor(pool.blocks * memories * USABLE_OVER_MEMORIES)
 
 
 def _curve(deployment: Deployment) -> Curve | None:
-    return Curve.fit(deployment.profile.points, slots=_slots(deployment))
+    """The curve through the points that ran without queueing for a slot or for KV."""
+    slots, blocks, pool = _slots(deployment) or np.inf, _blocks(deployment), deployment.profile.pool
+    points = deployment.profile.points
+    if pool is not None:
+        points = tuple(p for p in points if p.concurrency * pool.units(p.isl + p.osl) <= blocks)
+    return Curve.fit(point for point in points if point.concurrency <= slots)
 
 
 def _prices(deployment: Deployment) -> tuple[float, float, float]:
@@ -138,7 +160,7 @@ def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], .
     capacity: list[float] = []
     named: dict[str, tuple[int, Deployment]] = {}
     for deployment in deployments:
-        pool = deployment.profile.pool
+        pool, blocks = deployment.profile.pool, _blocks(deployment)
         if deployment.pool is not None:
             if len(deployment.urls) > 1:
                 raise UsageError(
@@ -157,5 +179,5 @@ def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], .
             named[deployment.pool] = len(capacity), deployment
         endpoints = max(1, len(deployment.urls))
         indices.append(tuple(range(len(capacity), len(capacity) + endpoints)))
-        capacity += [float(pool.blocks) if pool else np.inf] * endpoints
+        capacity += [blocks] * endpoints
     return tuple(indices), tuple(capacity)

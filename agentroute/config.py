@@ -11,7 +11,7 @@ from agentroute.catalogue import shipped
 from agentroute.compiled import pools
 from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
 from agentroute.files import locate, parse, read_text, validate
-from agentroute.fleet import Deployment, Fleet
+from agentroute.fleet import Deployment, Fleet, check_url
 from agentroute.latency.points import Statistic
 from agentroute.origin import Flag, Frozen, Name, Positive
 from agentroute.policy import OBJECTIVES
@@ -50,7 +50,7 @@ class DeploymentConfig(Frozen):
     """Several base URLs, when it has identical replicas; instead of base_url."""
     adapter: str = "openai"
     """Which wire it speaks; default openai."""
-    served_model: Name | None = None
+    served_model: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """The model id on the wire; default: the first that the server lists."""
     api_key_env: EnvironmentVariable | None = None
     """The environment variable that holds the server's key; default: no key."""
@@ -112,6 +112,8 @@ class Config(Frozen):
     """What routes optimise unless they say otherwise: fit, cost or latency; default fit."""
     deployments: tuple[DeploymentConfig, ...] = Field(min_length=1, max_length=1_000)
     """The running server groups."""
+    prices: dict[Name, Positive] = Field(default_factory=dict)
+    """What you pay: US dollars for an hour of one accelerator, by its name; default: the shipped table."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
     _path: Path = PrivateAttr(default=Path("agentroute.toml"))
@@ -159,6 +161,11 @@ class Config(Frozen):
         ]
 
     def _check_names(self, text: str) -> None:
+        for name in self.prices:
+            if name not in (known := shipped().accelerator_names):
+                message = f"there is no accelerator {name!r}; {suggest(name, known)}"
+                line = locate(text, self._path, ("prices", name))
+                raise ConfigError(message, path=self._path, key=f"prices.{name}", line=line)
         names = [deployment.name for deployment in self.deployments]
         for i, name in enumerate(names):
             if name in names[:i]:
@@ -191,7 +198,7 @@ class Config(Frozen):
             profile=profile,
             model=known.model,
             accelerator=known.accelerator,
-            usd_per_accelerator_hour=known.usd_per_accelerator_hour,
+            usd_per_accelerator_hour=self.prices.get(profile.accelerator or "", known.usd_per_accelerator_hour),
             urls=declared.endpoints,
             adapter=declared.adapter,
             served_model=declared.served_model,
@@ -204,30 +211,11 @@ class Config(Frozen):
         return ConfigError(message, path=self._path, key=f"deployments[{i}].{key}", line=line)
 
 
-def check_url(url: str) -> None:
-    """Raise ``ValueError`` unless ``url`` is a plain http or https address without credentials in it."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        _ = parts.port
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in url):
-        raise ValueError(f"must be an address such as http://127.0.0.1:8080, got {url[:100]!r}")
-    if parts.username or parts.password:
-        raise ValueError("must not hold a password; put the key into the environment and name it in api_key_env")
-    if parts.query or parts.fragment:
-        raise ValueError(f"must not have a query or a fragment, got {url[:100]!r}")
-
-
 def _objective(value: str | None) -> str | None:
     if value is not None and value not in OBJECTIVES:
         raise ValueError(f"there is no objective {value!r}; {suggest(value, OBJECTIVES)}")
     return value
 
 
-def _slo(value: float | SloTable | None) -> Slo | None:
-    if value is None or isinstance(value, int | float):
-        return None if value is None else Slo(value, hard=False)
-    return Slo(value.value, stat=value.stat, hard=value.hard)
+def _slo(value: float | SloTable | None) -> float | Slo | None:
+    return Slo(value.value, stat=value.stat, hard=value.hard) if isinstance(value, SloTable) else value

@@ -21,11 +21,6 @@ class Headroom:
     blocks: int
     needed: int
 
-    @property
-    def share(self) -> float:
-        """Share of the pool that would still be free."""
-        return (self.free - self.needed) / self.blocks
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -34,7 +29,7 @@ class Candidate:
     deployment: str
     model: str | None
     profile: str
-    split: str | None
+    sharding: str | None
     n: int
     """Requests that would be in flight there, this task's siblings included."""
     n_run: int
@@ -58,10 +53,20 @@ class Decision:
 
     task: Task
     objective: str
-    _assessment: Assessment = field(repr=False, compare=False)
-    _best: int = field(repr=False)
+    deployment: str
+    """The chosen deployment's name."""
+    model: str | None
+    """Its model; ``None`` when nobody named it."""
     decided_at: float = field(compare=False)
     """The router's clock at the decision, in seconds."""
+    _assessment: Assessment = field(repr=False, compare=False)
+    _best: int = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Decision:
+        """The decision for deployment number ``best`` of an assessment."""
+        chosen = assessment.fleet.deployments[best]
+        return cls(task, objective, chosen.name, chosen.model_name, now, assessment, best)
 
     @property
     def chosen(self) -> Deployment:
@@ -69,32 +74,12 @@ class Decision:
         return self._assessment.fleet.deployments[self._best]
 
     @property
-    def deployment(self) -> str:
-        """The chosen deployment's name."""
-        return self.chosen.name
-
-    @property
-    def model(self) -> str | None:
-        """The chosen deployment's model; ``None`` when nobody named it."""
-        return self.chosen.model_name
-
-    @property
-    def pool(self) -> int:
-        """The number of the KV pool that the request would stand on."""
-        return int(self._assessment.pool[self._best])
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of it that one request holds."""
-        return int(self._assessment.units[self._best])
-
-    @property
     def url(self) -> str | None:
         """The base URL of the chosen endpoint; ``None`` when the deployment has none."""
         urls = self.chosen.urls
         if not urls:
             return None
-        return urls[self._assessment.fleet.pools[self._best].index(self.pool)]
+        return urls[self._assessment.fleet.pools[self._best].index(int(self._assessment.pool[self._best]))]
 
     @property
     def ttft_ms(self) -> Estimate | None:
@@ -140,7 +125,7 @@ class Decision:
             deployment=deployment.name,
             model=deployment.model_name,
             profile=deployment.profile.name,
-            split=deployment.profile.split,
+            sharding=deployment.profile.split,
             n=int(a.n[d]),
             n_run=int(a.n_run[d]),
             ttft_ms=estimate(a, d, "ttft_ms"),
@@ -159,7 +144,7 @@ def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
     mean = float(getattr(a, metric)[d])
     if mean != mean:
         return None
-    band = 1.0 + a.band(d, metric)
+    band = 1.0 + float(a.band(d, metric))
     origin = a.fleet.deployments[d].profile.latency_origin
     return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
 
@@ -172,7 +157,7 @@ def _cost(a: Assessment, d: int) -> Estimate | None:
     origin = price.provenance.origin if price else "assumed"
     if a.fleet.usd_per_input_token[d] == a.fleet.usd_per_input_token[d]:
         return Estimate(mean, mean, mean, origin)
-    band = 1.0 + a.band(d, "e2e_ms")
+    band = 1.0 + float(a.band(d, "e2e_ms"))
     return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
 
 

@@ -22,10 +22,22 @@ import difflib
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 
 class AgentrouteError(Exception):
     """The root of every error that agentroute raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors cross process borders with all they carry, whatever their constructor asks for."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[AgentrouteError], args: tuple[Any, ...], state: dict[str, Any]) -> AgentrouteError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(AgentrouteError):

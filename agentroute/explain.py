@@ -11,7 +11,7 @@ from agentroute.reasons import milliseconds
 if TYPE_CHECKING:
     from agentroute.decision import Candidate, Decision
 
-COLUMNS = ("", "deployment", "model", "split", "n", "TTFT", "TPOT", "E2E", "KV free", "USD")
+COLUMNS = ("", "deployment", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV free", "USD")
 
 
 def explain(decision: Decision) -> str:
@@ -44,7 +44,7 @@ def row(rank: int, candidate: Candidate) -> tuple[str, ...]:
         str(rank),
         candidate.deployment,
         candidate.model or "unknown",
-        candidate.split or "unknown",
+        candidate.sharding or "unknown",
         running,
         *(span(e) for e in (candidate.ttft_ms, candidate.tpot_ms, candidate.e2e_ms)),
         f"{candidate.headroom.free}/{candidate.headroom.blocks}" if candidate.headroom else "unknown",

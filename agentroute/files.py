@@ -48,11 +48,12 @@ def parse(text: str, path: Path, error: type[FileError]) -> dict[str, Any]:
     """The table in ``text``: JSON when the file ends in ``.json``, TOML otherwise."""
 
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for i, name in enumerate(names):
-            if name in names[:i]:
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
                 places = [found.start() for found in re.finditer(rf"{re.escape(json.dumps(name))}\s*:", text)]
                 raise json.JSONDecodeError(f"the key {shown(name)} is given twice", text, max(places, default=0))
+            seen.add(name)
         return dict(pairs)
 
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from agentroute.errors import UsageError
+from agentroute.errors import UsageError, shown
 from agentroute.profile import Profile
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Model
@@ -33,6 +34,15 @@ class Deployment:
     """The environment variable that holds the server's key; the key itself is never stored."""
     pool: str | None = None
     """The physical KV memory it stands on, when it shares one with another deployment."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.urls, str):
+            raise UsageError(f"deployment {self.name!r}: urls must be a tuple of addresses, got one text")
+        for url in self.urls:
+            try:
+                check_url(url)
+            except ValueError as problem:
+                raise UsageError(f"deployment {self.name!r}: a URL {problem}") from None
 
     @property
     def model_name(self) -> str | None:
@@ -62,3 +72,18 @@ class Fleet:
 
     def __len__(self) -> int:
         return len(self.deployments)
+
+
+def check_url(url: str) -> None:
+    """Raise ``ValueError`` unless ``url`` is a plain http or https address, without credentials, query or fragment."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except (ValueError, AttributeError, TypeError):
+        parts = urlsplit("")
+    if parts.username or parts.password:
+        raise ValueError("must not hold a password; put the key into the environment and name it in api_key_env")
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in url):
+        raise ValueError(f"must be an address such as http://127.0.0.1:8080, got {shown(url)}")
+    if parts.query or parts.fragment:
+        raise ValueError(f"must not have a query or a fragment, got {shown(url)}")

@@ -72,8 +72,8 @@ def _field_docs(model: type[BaseModel]) -> dict[str, str]:
 class Provenance(Frozen):
     """Where a block of figures comes from."""
 
-    origin: Origin = "measured"
-    """One of measured, reported, derived, assumed; default measured."""
+    origin: Origin
+    """One of measured, reported, derived, assumed."""
     source: Text
     """A URL, a package with its version and file, or a sentence that lets a reader find the figures again."""
     date: Date | None = None

@@ -24,13 +24,13 @@ SLO_MARGIN = 0.3
 
 
 def fit(a: Assessment) -> NDArray[np.float64]:
-    """The least scarce deployment: the one of whose capacity the task takes the least.
+    """The least scarce deployment: the one that would be least full with the task and its siblings there.
 
-    Where the KV pool is known, the share of its blocks that the siblings fill; else GPU-seconds, GPUs x E2E / siblings.
+    Where the KV pool is known, the share of its blocks that would be held; else GPU-seconds, GPUs x E2E / siblings.
     """
     if not a.fleet.any_known_pool:
         return a.gpu_seconds
-    share: NDArray[np.float64] = a.units * a.ask.concurrency / a.fleet.blocks
+    share: NDArray[np.float64] = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
     return np.asarray(np.where(a.fleet.known_pool, share, a.gpu_seconds))
 
 
@@ -45,7 +45,6 @@ def latency(a: Assessment) -> NDArray[np.float64]:
 
 
 OBJECTIVES: Mapping[str, Objective] = {"cost": cost, "fit": fit, "latency": latency}
-UNITS: Mapping[str, str] = {"cost": "USD per request", "fit": "share of its capacity", "latency": "ms to the answer"}
 
 
 def objective(name: str) -> Objective:

@@ -72,4 +72,4 @@ def probe(
                 url=target.shown,
                 status=error.status,
                 retry_after_s=error.retry_after_s,
-            ) from (error.__cause__ or error)
+            ) from error.__cause__  # not the error itself: its words may hold the key

@@ -27,7 +27,8 @@ from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Disaggregated, Sharding
 
 EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "other"]
-DataType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "gguf"]
+WeightsType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "awq", "gptq", "gguf"]
+KvType = Literal["bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "nvfp4", "q8_0", "q5_0", "q4_0", "f32"]
 
 
 class Engine(Frozen):
@@ -42,19 +43,21 @@ class Engine(Frozen):
 class Precision(Frozen):
     """Data types."""
 
-    weights: DataType | None = None
+    weights: WeightsType | None = None
     """Of the weights; ``None`` when unknown."""
-    kv: DataType | None = None
+    kv: KvType | None = None
     """Of the KV cache; ``None`` when unknown."""
 
 
 class KvPool(Frozen):
-    """The KV memory of the deployment."""
+    """One KV memory: of the whole deployment, or, with attention DP, of one rank; a request lives in one of them."""
 
     tokens: Tokens
-    """Tokens that fit in all, counted as the engine prints them."""
-    block_tokens: Tokens = 1
-    """Tokens in one block, the engine's unit of allocation; default 1."""
+    """Tokens that fit into it, as one engine prints them."""
+    block_tokens: Tokens
+    """Tokens in one block, the engine's unit of allocation; 1 where it allocates token by token."""
+    provenance: Provenance | None = None
+    """Where this comes from, if not from where the other limits come from."""
 
     @model_validator(mode="after")
     def _holds_a_block(self) -> KvPool:
@@ -73,7 +76,7 @@ class Limits(Frozen):
     max_model_len: Tokens | None = None
     """The window: prompt and answer of one request together, in tokens."""
     max_num_seqs: Count | None = None
-    """Scheduler slots: requests that run at once."""
+    """Scheduler slots, requests that run at once; with attention DP, of one rank."""
     max_num_batched_tokens: Tokens | None = None
     """Tokens that one scheduler step takes."""
     kv_pool: KvPool | None = None
@@ -176,6 +179,12 @@ class Profile(Frozen):
         return max(origins, key=ORIGINS.index, default="measured")
 
     @property
+    def measured_elsewhere(self) -> bool:
+        """Whether the points may come from another engine version or KV type than the deployment's."""
+        versions = {block.provenance.engine_version for block in self.measurements}
+        return self.engine.version is None or self.precision.kv is None or versions != {self.engine.version}
+
+    @property
     def accelerators(self) -> int | None:
         """How many accelerators it takes: as given, or as the split implies."""
         split = self.sharding or self.disaggregated
@@ -188,8 +197,15 @@ class Profile(Frozen):
         return str(split) if split else None
 
     @property
+    def kv_memories(self) -> int:
+        """How many KV memories it has: attention-DP ranks, on the decode side where prefill is apart."""
+        if self.disaggregated:
+            return self.disaggregated.decode.workers * self.disaggregated.decode.sharding.attention_dp
+        return self.sharding.attention_dp if self.sharding else 1
+
+    @property
     def pool(self) -> Pool | None:
-        """The KV memory in blocks, or ``None`` when unknown."""
+        """One KV memory in blocks, or ``None`` when unknown."""
         return self.limits.kv_pool.pool() if self.limits and self.limits.kv_pool else None
 
     @classmethod

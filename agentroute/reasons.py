@@ -36,10 +36,11 @@ def refused(a: Assessment, d: int) -> str:
     if window is not None and ask.context_tokens + (ask.osl if ask.output_is_set else 1) > window:
         output = f"{ask.osl:,} output" if ask.output_is_set else "any output"
         return f"{ask.context_tokens:,} context and {output} tokens do not fit its window of {window:,} ({origin})"
-    if a.units[d] > fleet.blocks[d]:
+    if a.units[d] > fleet.request_blocks[d]:
+        rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
         return (
             f"one request needs {a.units[d]:,.0f} KV blocks of {fleet.block_tokens[d]:,.0f} tokens, "
-            f"its pool has {fleet.blocks[d]:,.0f}"
+            f"the pool{rank} has {fleet.request_blocks[d]:,.0f}"
         )
     for capability, bit in BIT.items():
         if ask.needs & bit & int(fleet.lacks[d]):
@@ -55,10 +56,12 @@ def _broken(a: Assessment, d: int, limit: Limit) -> str | None:
     judged = float(a.judged_ms(limit)[d])
     name, allowed = NAMES[limit.metric], milliseconds(limit.limit_ms)
     if math.isnan(judged):
-        return f"its {name} is unknown (nothing measured), so a hard limit of {allowed} cannot be promised"
+        points = a.fleet.deployments[d].profile.points
+        why = "measured only beyond what it runs at once" if points else "nothing measured"
+        return f"its {name} is unknown ({why}), so a hard limit of {allowed} cannot be promised"
     if judged <= limit.limit_ms:
         return None
-    what = f"{name}{_judged_by(limit)}"
+    what = f"{name}{_judged_by(a, d, limit)}"
     at = f" at {a.n[d]:.0f} in flight" if a.n[d] > 1 else ""
     return f"{what} of {milliseconds(judged)}{at} is over the hard limit of {allowed}"
 
@@ -80,9 +83,12 @@ def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
     return f"{objective_name}: {measure(a, d, objective_name)} against {measure(a, best, objective_name)}"
 
 
-def _judged_by(limit: Limit) -> str:
+def _judged_by(a: Assessment, d: int, limit: Limit) -> str:
     """What a limit that is not about the mean was held against."""
-    return "" if limit.stat == "mean" else f" {limit.stat} (judged by the high end of the mean's band)"
+    if limit.stat == "mean":
+        return ""
+    tail = a.tail(d, limit)
+    return f" {limit.stat} (judged by {f'{tail:.2g} x the mean, as measured' if tail else 'the high end of its band'})"
 
 
 def _slo_standing(a: Assessment, d: int) -> str:
@@ -95,7 +101,7 @@ def _slo_standing(a: Assessment, d: int) -> str:
             return f"{NAMES[limit.metric]} unknown, so no SLO on it can be promised"
         if own > share:
             worst, share = limit, own
-    name, allowed = f"{NAMES[worst.metric]}{_judged_by(worst)}", milliseconds(worst.limit_ms)
+    name, allowed = f"{NAMES[worst.metric]}{_judged_by(a, d, worst)}", milliseconds(worst.limit_ms)
     if share > 1:
         return f"misses {name} of {allowed} by {share - 1:.0%}"
     close = "" if share <= 1 - SLO_MARGIN else f", less than the {SLO_MARGIN:.0%} wanted"
@@ -113,7 +119,7 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
         case "latency":
             return f"{milliseconds(value)} to the answer"
         case _ if a.fleet.known_pool[d]:
-            return f"{value:.1%} of its KV blocks"
+            return f"its KV pool {value:.1%} full"
         case _:
             return f"{value:.3g} GPU-seconds per request"
 
@@ -131,11 +137,12 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
         else "window: unknown"
     )
     pool, limits = profile.pool, profile.limits
-    lines.append(
-        f"KV pool: {pool.blocks:,} blocks of {pool.block_tokens:,} tokens, {_said(limits.provenance)}"
-        if pool and limits
-        else "KV pool: unknown"
-    )
+    if pool and limits and limits.kv_pool:
+        each = f" in each of {profile.kv_memories} attention-DP ranks" if profile.kv_memories > 1 else ""
+        said = _said(limits.kv_pool.provenance or limits.provenance)
+        lines.append(f"KV pool: {pool.blocks:,} blocks of {pool.block_tokens:,} tokens{each}, {said}")
+    else:
+        lines.append("KV pool: unknown")
     if profile.price:
         lines.append(f"price: {_said(profile.price.provenance)}")
     elif deployment.usd_per_accelerator_hour:

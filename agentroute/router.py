@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.policy import objective as objective_by_name
-from agentroute.route import Route
+from agentroute.route import Route, soft
 from agentroute.state.ledger import Hold, Ledger
 from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
 
@@ -42,11 +42,12 @@ class Router:
     ) -> None:
         self.fleet = fleet
         self.objective = objective
-        self.routes = {"default": Route(name="default")}
+        by_name = {"default": Route(name="default")}
         for route in (routes := tuple(routes)):
             if sum(other.name == route.name for other in routes) > 1:
                 raise UsageError(f"route names must differ, got {route.name!r} twice")
-            self.routes[route.name] = route
+            by_name[route.name] = route
+        self.routes: Mapping[str, Route] = MappingProxyType(by_name)
         self._clock = clock
         self._compiled = CompiledFleet.of(fleet)
         self._ledger = Ledger.of(self._compiled.pool_blocks)
@@ -82,33 +83,38 @@ class Router:
         """
         ask, objective = self._ask(task)
         with self._lock:
-            return self._decide(task, ask, objective, room_now=False)
+            assessment, now = self._assess(task, ask, room_now=False)
+        return _decision(task, objective, assessment, assessment.best(objective_by_name(objective)), now)
 
-    def acquire(self, task: Task) -> Lease:
+    def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
 
-        Use the lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a
-        feasible deployment if others had finished.
+        ``waited_s`` is how long the task has waited for room already; its TTFT and its deadline have run since. Use the
+        lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
+        deployment if others had finished.
         """
-        ask, objective = self._ask(task)
+        ask, objective = self._ask(task, waited_s)
         with self._lock:
-            decision = self._decide(task, ask, objective, room_now=True)
-            hold = self._ledger.take(decision.pool, decision.blocks, task)
-            if hold is None:
-                raise AssertionError("a deployment was chosen that has no room")
+            assessment, now = self._assess(task, ask, room_now=True)
+            best = assessment.best(objective_by_name(objective))
+            hold = None
+            if best is not None:
+                pool, blocks = int(assessment.pool[best]), int(assessment.units[best])
+                hold = self._ledger.take(pool, blocks, task.siblings)
+        decision = _decision(task, objective, assessment, best, now)
+        if hold is None:
+            raise AssertionError("a deployment was chosen that has no room")
         return Lease(self, decision, hold)
 
-    def _decide(self, task: Task, ask: Ask, objective: str, *, room_now: bool) -> Decision:
+    def _assess(self, task: Task, ask: Ask, *, room_now: bool) -> tuple[Assessment, float]:
+        """The task against every deployment as things stand, and the time; called under the lock."""
         ledger, now = self._ledger, self._clock()
         ledger.settle(now)
-        state = State(ledger.held, ledger.in_flight, ledger.siblings(task) if ask.concurrency > 1 else {})
-        assessment = Assessment(self._compiled, ask, state, room_now=room_now)
-        best = assessment.best(objective_by_name(objective))
-        if best is None:
-            raise refusal(task, assessment)
-        return Decision(task, objective, assessment, best, now)
+        siblings = ledger.siblings(task.siblings) if ask.concurrency > 1 else 0
+        state = State(ledger.held, ledger.in_flight, siblings)
+        return Assessment(self._compiled, ask, state, room_now=room_now), now
 
-    def _ask(self, task: Task) -> tuple[Ask, str]:
+    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str]:
         """The task as numbers, completed by its route, and the objective to choose by."""
         route = self.routes.get(task.route)
         if route is None:
@@ -123,7 +129,7 @@ class Router:
             output_is_set=task.max_output_tokens is not None,
             concurrency=task.concurrency,
             needs=needs,
-            limits=_limits(task, route),
+            limits=_limits(task, route, waited_s * 1_000.0),
             allowed=self._allowed.get(route.name),
         )
         objective = task.objective or route.objective or self.objective
@@ -148,21 +154,30 @@ class Router:
                 self._ledger.free(hold)
 
 
-def _limits(task: Task, route: Route) -> tuple[Limit, ...]:
-    """The SLOs that apply: the task's own, else the route's."""
+def _decision(task: Task, objective: str, assessment: Assessment, best: int | None, now: float) -> Decision:
+    if best is None:
+        raise refusal(task, assessment)
+    return Decision.of(task, objective, assessment, best, now)
+
+
+def _limits(task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
+    """The SLOs that apply: the task's own, else the route's; what was waited already is no longer left."""
     limits = []
-    metrics: tuple[tuple[Metric, float | Slo | None, Slo | None], ...] = (
+    metrics: tuple[tuple[Metric, float | Slo | None, float | Slo | None], ...] = (
         ("ttft_ms", task.ttft_ms, route.ttft_ms),
         ("tpot_ms", task.tpot_ms, route.tpot_ms),
         ("e2e_ms", task.deadline_s, route.deadline_s),
     )
     for metric, own, inherited in metrics:
-        if own is None and inherited is None:
-            continue
-        chosen = slo(own) or inherited
+        chosen = soft(inherited) if own is None else slo(own)
         if chosen is not None:
-            limits.append(Limit(metric, chosen.value * _MS_PER[metric], chosen.stat, chosen.hard))
+            left_ms = chosen.value * _MS_PER[metric] - (waited_ms if metric != "tpot_ms" else 0.0)
+            limits.append(Limit(metric, max(left_ms, _NO_TIME_MS), chosen.stat, chosen.hard))
     return tuple(limits)
+
+
+_NO_TIME_MS = 1e-6
+"""What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
 
 class Lease:
@@ -179,6 +194,11 @@ class Lease:
         return self.decision.chosen
 
     @property
+    def blocks(self) -> int:
+        """KV blocks that it holds; 0 once released."""
+        return self._hold.blocks if self._hold else 0
+
+    @property
     def url(self) -> str | None:
         """The base URL of the chosen endpoint, or ``None`` when the deployment has none."""
         return self.decision.url
@@ -190,6 +210,8 @@ class Lease:
         self._router._release(self, after_s)
 
     def __enter__(self) -> Self:
+        if self._hold is None:
+            raise UsageError("the lease was released already; acquire another")
         return self
 
     def __exit__(
@@ -198,7 +220,7 @@ class Lease:
         self.release()
 
     async def __aenter__(self) -> Self:
-        return self
+        return self.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -50,7 +50,7 @@ class Task:
     max_output_tokens: int | None = None
     """Output tokens at most; ``None``: plan for 1,024, or for what the window leaves."""
     concurrency: int = 1
-    """Siblings in flight at once, this one included. Siblings are calls with an equal task."""
+    """Siblings in flight at once, this one included. See ``group``."""
     ttft_ms: float | Slo | None = None
     """Time to the first token, in milliseconds, waiting included."""
     tpot_ms: float | Slo | None = None
@@ -63,6 +63,9 @@ class Task:
     """The route whose objective, SLOs and allow list apply."""
     objective: str | None = None
     """What to optimise; ``None``: as the route says."""
+    group: str | None = None
+    """What siblings share, so that those in flight already are not expected a second time; ``None``: siblings are the
+    calls with an equal task. Give one where siblings differ in size, or where strangers ask for the same."""
     expected_context_tokens: int | None = None
     """Prompt tokens expected, for ranking; ``None``: as ``context_tokens``."""
 
@@ -84,8 +87,15 @@ class Task:
                 raise TaskError(f"there is no capability {shown(need)} to need; {suggest(str(need), CAPABILITIES)}")
         if not isinstance(self.route, str):
             raise TaskError(f"route must be a route's name, got {shown(self.route)}")
+        if not isinstance(self.group, str | None):
+            raise TaskError(f"group must be a name or None, got {shown(self.group)}")
         if not isinstance(self.objective, str | None):
             raise TaskError(f"objective must be an objective's name or None, got {shown(self.objective)}")
+
+    @property
+    def siblings(self) -> Hashable:
+        """What tells siblings from strangers."""
+        return self if self.group is None else self.group
 
     @classmethod
     def from_messages(
@@ -94,16 +104,29 @@ class Task:
         *,
         max_output_tokens: int | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        concurrency: int = 1,
+        ttft_ms: float | Slo | None = None,
+        tpot_ms: float | Slo | None = None,
+        deadline_s: float | Slo | None = None,
+        needs: AbstractSet[str] = frozenset(),
         route: str = "default",
+        objective: str | None = None,
+        group: str | None = None,
     ) -> Task:
-        """A task for ``messages``, its tokens estimated from their size; needs ``tools`` when some are given."""
+        """A task for ``messages``, its tokens estimated from their size; it needs ``tools`` when some are given."""
         count = estimate(messages, {"tools": list(tools)} if tools else None)
         return cls(
             context_tokens=count.upper,
             expected_context_tokens=count.value,
             max_output_tokens=max_output_tokens,
-            needs=frozenset({"tools"}) if tools else frozenset(),
+            concurrency=concurrency,
+            ttft_ms=ttft_ms,
+            tpot_ms=tpot_ms,
+            deadline_s=deadline_s,
+            needs=frozenset(needs) | ({"tools"} if tools else set()),
             route=route,
+            objective=objective,
+            group=group,
         )
 
 

@@ -9,7 +9,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,15 +34,16 @@ class Timeout:
 
     connect_s: float = 5.0
     """Until a server accepts a connection."""
-    read_s: float = 120.0
-    """The longest silence of a server, before its first byte and between any two."""
+    read_s: float = 600.0
+    """The longest silence of a server: the whole generation of an answer that is not streamed."""
     queue_s: float = 300.0
     """Until a pool that is full has room; 0: do not wait."""
 
     def __post_init__(self) -> None:
         for name, least in (("connect_s", "above 0"), ("read_s", "above 0"), ("queue_s", "0 or more")):
             value = getattr(self, name)
-            good = isinstance(value, int | float) and math.isfinite(value) and (value > 0 or least != "above 0")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            good = number and math.isfinite(value) and (value > 0 or least != "above 0")
             if not good or value < 0:
                 raise UsageError(f"{name} must be a finite number of seconds, {least}, got {value!r}")
 
@@ -56,7 +57,7 @@ class Target:
     """Where requests go: a server's root URL, and the key it asks for."""
 
     root: str
-    key: str | None = None
+    key: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, url: str, api_key_env: str | None) -> Target:
@@ -92,8 +93,15 @@ class Target:
         return client.build_request("POST", self.root + request.path, headers=headers, content=encode(request.body))
 
     def hide(self, text: str) -> str:
-        """``text`` without the key, should a server have echoed it."""
-        return text.replace(self.key, "***") if self.key else text
+        """``text`` without the key, or the head of it where the text was cut, should a server have echoed it."""
+        if not self.key:
+            return text
+        text = text.replace(self.key, "***")
+        body = text.removesuffix("...")
+        for length in range(len(self.key) - 1, 3, -1):
+            if body.endswith(self.key[:length]):
+                return body[:-length] + "***"
+        return text
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.origin import Origin, Provenance
-from agentroute.profile import Capabilities, Engine, KvPool, Limits, Price, Profile
+from agentroute.profile import Capabilities, Engine, KvPool, KvType, Limits, Precision, Price, Profile
 from agentroute.router import Router
 from agentroute.shape.model import Capability
 from agentroute.task import Task
 
-SOURCE = Provenance(source="a test")
+SOURCE = Provenance(origin="measured", source="a test")
 BLOCK = 16
 
 
@@ -43,6 +43,7 @@ def profile(
     speed: float = 1.0,
     origin: Origin = "measured",
     version: str | None = "1.0",
+    kv: KvType | None = None,
     kv_blocks: int | None = None,
     window: int | None = None,
     slots: int | None = None,
@@ -69,11 +70,14 @@ def profile(
         format=1,
         name=name,
         engine=Engine(name="vllm", version=version),
+        precision=Precision(kv=kv),
         accelerator_count=gpus,
         limits=Limits(max_model_len=window, max_num_seqs=slots, kv_pool=pool, provenance=SOURCE),
         capabilities=Capabilities(offers=dict(offers), provenance=SOURCE) if offers is not None else None,
         price=price,
-        measurements=(Measurement(provenance=Provenance(origin=origin, source="a test"), points=points),)
+        measurements=(
+            Measurement(provenance=Provenance(origin=origin, source="a test", engine_version="1.0"), points=points),
+        )
         if points
         else (),
     )
@@ -124,10 +128,10 @@ tp = 2
 [limits]
 max_model_len = 32768
 kv_pool = { tokens = 65536, block_tokens = 16 }
-provenance = { source = "its log" }
+provenance = { origin = "reported", source = "its log" }
 
 [[measurements]]
-provenance = { source = "first run" }
+provenance = { origin = "measured", source = "first run" }
 points = [
   { isl = 128, osl = 64, concurrency = 1, ttft_ms = { mean = 10.0 }, tpot_ms = { mean = 5.0 } },
   { isl = 128, osl = 64, concurrency = 8, ttft_ms = { mean = 20.0 }, tpot_ms = { mean = 6.0 } },
@@ -141,6 +145,7 @@ points = [
 ]
 
 [measurements.provenance]
+origin = "measured"
 source = "second run"
 """
 """A good profile file, to break in one place."""

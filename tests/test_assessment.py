@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def assess(
     pools = len(compiled.pool_blocks)
     ask = Ask(context, context, 100, True, 1, 0, limits, None)
     in_flight = np.array([*busy, *[0] * pools][:pools], dtype=np.float64)
-    return Assessment(compiled, ask, State(np.zeros(pools), in_flight, {}), room_now=False)
+    return Assessment(compiled, ask, State(np.zeros(pools), in_flight, 0), room_now=False)
 
 
 def only(p: Profile, asked: Task) -> Candidate:
@@ -122,9 +123,10 @@ def test_outside_it_is_extrapolated_and_less_sure_with_every_step(ladder: list[d
         before = band
 
 
-def test_an_unknown_engine_version_widens_every_band() -> None:
+@pytest.mark.parametrize("without", [{"version": None}, {"version": "2.0", "kv": "bf16"}, {"version": "1.0"}])
+def test_another_or_unknown_engine_version_or_kv_type_widens_every_band(without: dict[str, Any]) -> None:
     asked = task(context=1_024, output=512)
-    sure, unsure = only(profile(version="1.0"), asked), only(profile(version=None), asked)
+    sure, unsure = only(profile(version="1.0", kv="bf16"), asked), only(profile(**without, points=grid()), asked)
     for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
         a, b = known(getattr(sure, name)), known(getattr(unsure, name))
         assert b.mean == a.mean

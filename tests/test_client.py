@@ -9,8 +9,10 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -552,11 +554,40 @@ def test_a_key_that_is_missing_or_none_names_its_variable(value: str | None, mon
     assert "sk-" not in str(caught.value)
 
 
-def test_a_password_in_the_url_is_not_shown() -> None:
-    with Server(answers("", status=500)) as server:
-        for error in _failures(server.url.replace("://", "://me:secret@"), False):
-            assert error.url == server.url
-            assert "secret" not in str(error)
+def test_a_password_in_a_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(UsageError, match="must not hold a password") as caught:
+        deployment("http://me:secret@127.0.0.1:8000")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_that_a_server_echoes_is_nowhere_in_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERE_KEY", key := "sk-" + "a1b2c3d4e5f6" * 4)
+    padding = "x" * 270  # the message is cut at 300 characters, in the middle of the key
+    for message in (f"bad key {key}", f"{padding} bad key {key}"):
+        body = json.dumps({"error": {"message": message, "code": 401}})
+        with Server(answers(body, status=401)) as server:
+            routed = router(deployment(server.url, api_key_env="HERE_KEY"))
+            with Client(routed) as client, pytest.raises(BackendError) as caught:
+                client.chat(HELLO)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert key[:6] not in shown
+        assert "***" in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [{"n": 2}, {"best_of": 3}])
+def test_several_answers_in_one_call_are_refused(body: dict[str, Any]) -> None:
+    with Client(router(deployment("http://127.0.0.1:9"))) as client, pytest.raises(UsageError, match="ask several"):
+        client.chat(HELLO, body=body)
+
+
+def test_a_hard_deadline_goes_on_while_a_call_waits_for_room() -> None:
+    routed = router(deployment("http://127.0.0.1:9", pool_tokens=100))
+    task = Task(context_tokens=50, max_output_tokens=50)
+    with routed.acquire(task), Client(routed) as client:
+        started = time.monotonic()
+        with pytest.raises(NoFeasibleDeployment):
+            client.chat(HELLO, task=replace(task, deadline_s=0.5))
+        assert time.monotonic() - started < 5
 
 
 # --- what the caller gives

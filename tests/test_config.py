@@ -8,8 +8,10 @@ import pytest
 from fleets import CONFIG, PROFILE, broken, written
 
 from agentroute.adapters import ADAPTERS as LOADABLE
-from agentroute.config import ADAPTERS, Config, check_url
+from agentroute.config import ADAPTERS, Config
 from agentroute.errors import ConfigError, ProfileError, UnknownNameError, UsageError
+from agentroute.fleet import check_url
+from agentroute.route import soft
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -37,7 +39,7 @@ def test_a_configuration_names_deployments_and_routes(tmp_path: Path) -> None:
 )
 def test_an_slo_of_a_route_is_soft_unless_it_says_hard(tmp_path: Path, written_as: str, slo: Slo) -> None:
     config = Config.load(written(tmp_path, f"{CONFIG}\n[routes.fast]\nttft_ms = {written_as}\n"))
-    assert config.router_routes()[-1].ttft_ms == slo
+    assert soft(config.router_routes()[-1].ttft_ms) == slo
 
 
 def test_a_router_is_made_from_a_file(tmp_path: Path) -> None:
@@ -146,3 +148,18 @@ def test_a_task_cannot_ask_for_what_the_file_does_not_have(tmp_path: Path, what:
     task = Task(context_tokens=1, objective="batch") if what == "objective" else Task(context_tokens=1, route="batsh")
     with pytest.raises(UnknownNameError, match=f"there is no {what}"):
         made.decide(task)
+
+
+def test_what_you_pay_comes_before_the_table(tmp_path: Path) -> None:
+    config = Config.load(written(tmp_path, f"{CONFIG}\n[prices]\nh100_sxm = 1.25\n"))
+    assert config.fleet().deployments[0].usd_per_accelerator_hour == 1.25
+
+
+def test_a_price_for_what_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no accelerator 'h100'; did you mean 'h100_sxm'"):
+        Config.load(written(tmp_path, f"{CONFIG}\n[prices]\nh100 = 1.25\n"))
+
+
+def test_a_model_id_on_the_wire_may_be_a_path(tmp_path: Path) -> None:
+    text = CONFIG.replace('name = "', 'served_model = "/models/Llama-3-8B"\nname = "', 1)
+    assert Config.load(written(tmp_path, text)).fleet().deployments[0].served_model == "/models/Llama-3-8B"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from pathlib import Path
 
@@ -85,3 +86,20 @@ def test_an_error_says(error: Exception, text: str) -> None:
 )
 def test_a_wrong_name_gets_a_suggestion(name: str, known: list[str], text: str) -> None:
     assert suggest(name, known) == text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProfileError("is wrong", path=Path("a.toml"), key="b", line=3),
+        UnknownNameError("model", "a", ["b"]),
+        NoFeasibleDeployment("nothing", {"a": "too small"}),
+        BackendError(FailureKind.TIMEOUT, "slow", deployment="a", retry_after_s=1.5, text="so far"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_crosses_a_process_border_with_all_it_carries(error: AgentrouteError) -> None:
+    restored = pickle.loads(pickle.dumps(error))
+    assert type(restored) is type(error)
+    assert str(restored) == str(error)
+    assert vars(restored) == vars(error)

@@ -217,7 +217,11 @@ def test_what_contradicts_itself_is_refused_as_a_whole(tmp_path: Path, good: str
     [
         pytest.param('name = "vllm"\n', "", "engine.name", "[engine]", id="of a table"),
         pytest.param(
-            'provenance = { source = "its log" }\n', "", "limits.provenance", "[limits]", id="which is a table"
+            'provenance = { origin = "reported", source = "its log" }\n',
+            "",
+            "limits.provenance",
+            "[limits]",
+            id="which is a table",
         ),
         pytest.param("isl = 1024, osl = 64, concurrency = 4, ", "isl = 1024, osl = 64, ",
                      "measurements[1].points[1].concurrency", "ttft_ms = { mean = 60.0 }", id="of a point"),
@@ -264,7 +268,7 @@ def test_a_mistake_is_found_however_the_file_is_written(tmp_path: Path, text: st
 
 
 def test_what_is_missing_in_one_measurement_is_not_looked_for_in_the_next(tmp_path: Path) -> None:
-    text = broken(PROFILE, 'provenance = { source = "first run" }\n', "")
+    text = broken(PROFILE, 'provenance = { origin = "measured", source = "first run" }\n', "")
     error = refused(written(tmp_path, text))
     assert error.key == "measurements[0].provenance"
     assert error.line == text[: text.index("[[measurements]]")].count("\n") + 1
@@ -274,7 +278,7 @@ def test_what_is_missing_in_one_measurement_is_not_looked_for_in_the_next(tmp_pa
 
 
 def as_json(**changes: Any) -> dict[str, Any]:
-    source = {"source": "a test"}
+    source = {"origin": "measured", "source": "a test"}
     good: dict[str, Any] = {
         "format": 1,
         "engine": {"name": "vllm", "version": "1"},

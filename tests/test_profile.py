@@ -174,4 +174,4 @@ def test_any_other_price_is_refused(bad: dict[str, float]) -> None:
 @pytest.mark.parametrize("date", [0, 86_400, 1.0])
 def test_a_number_is_not_a_date(date: float) -> None:
     with pytest.raises(ValidationError):
-        type(SOURCE).model_validate({"source": "a", "date": date})
+        type(SOURCE).model_validate({"origin": "measured", "source": "a", "date": date})

@@ -26,12 +26,15 @@ def test_the_names_are_those_of_the_lazy_table() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_real_and_documented(name: str) -> None:
     value = getattr(agentroute, name)
+    if name == "Event":
+        assert all(kind.__name__ in NAMES for kind in value.__args__)
+        return
     assert value.__name__ == name
     assert value.__module__.startswith("agentroute.")
     assert (inspect.getdoc(value) or "").strip()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "Event"])
 def test_the_public_methods_of_a_name_are_documented(name: str) -> None:
     for attribute, value in vars(getattr(agentroute, name)).items():
         if attribute.startswith("_") or not (callable(value) or isinstance(value, property | classmethod)):

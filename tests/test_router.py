@@ -8,16 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import BLOCK, Clock, fleet, fleets, profile, profiles, router, task, tasks
+from fleets import BLOCK, Clock, fleet, fleets, grid, point, profile, profiles, router, task, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
+from agentroute.errors import NoFeasibleDeployment, PoolFull, TaskError, UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.points import Measured
 from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.router import Router
 from agentroute.shape.model import Capability
+from agentroute.shape.sharding import Sharding
 from agentroute.task import Slo, Task
 
 
@@ -93,7 +95,7 @@ def test_a_profile_overrules_its_model() -> None:
     ("context", "output", "said"),
     [
         (60 * BLOCK, 4 * BLOCK, None),
-        (60 * BLOCK, 4 * BLOCK + 1, "one request needs 65 KV blocks of 16 tokens, its pool has 64"),
+        (60 * BLOCK, 4 * BLOCK + 1, "one request needs 65 KV blocks of 16 tokens, the pool has 64"),
     ],
 )
 def test_a_request_that_can_never_fit_is_refused_with_the_numbers(context: int, output: int, said: str | None) -> None:
@@ -117,12 +119,12 @@ def test_an_unknown_pool_comes_after_a_known_one() -> None:
 
 def test_an_unset_output_never_holds_the_whole_window() -> None:
     r = router(profile(kv_blocks=10_000, window=100_000))
-    assert r.acquire(task(1_000, None)).decision.blocks == -(-(1_000 + 1_024) // BLOCK)
+    assert r.acquire(task(1_000, None)).blocks == -(-(1_000 + 1_024) // BLOCK)
 
 
 def test_an_unset_output_holds_no_more_than_the_window_leaves() -> None:
     r = router(profile(kv_blocks=10_000, window=1_200))
-    assert r.acquire(task(1_000, None)).decision.blocks == 1_200 // BLOCK
+    assert r.acquire(task(1_000, None)).blocks == 1_200 // BLOCK
 
 
 # ---- SLOs
@@ -160,7 +162,7 @@ def test_a_tail_is_judged_by_the_high_end_of_the_band_and_says_so() -> None:
     asked = task()
     assert reason(profile(), replace(asked, ttft_ms=Slo(between))) is None
     said = reason(profile(), replace(asked, ttft_ms=Slo(between, "p95"))) or ""
-    assert "TTFT p95 (judged by the high end of the mean's band)" in said
+    assert "TTFT p95 (judged by the high end of its band)" in said
     assert reason(profile(), replace(asked, ttft_ms=Slo(ttft.high * 1.001, "p95"))) is None
 
 
@@ -229,7 +231,7 @@ def test_two_names_of_one_pool_count_together() -> None:
     assert raised.value.reasons == dict.fromkeys("ab", "one request needs 69 KV blocks, 62 of 200 are free now")
     assert {c.n for c in r.decide(task()).candidates} == {3}
     leases[0].release()
-    assert r.acquire(task()).decision.blocks == 69
+    assert r.acquire(task()).blocks == 69
 
 
 def test_two_names_without_a_pool_stand_on_one_each() -> None:
@@ -387,7 +389,7 @@ def test_what_is_chosen_is_feasible(of: Fleet, asked: Task, objective: str, busy
     assert limits is not None
     needed = asked.context_tokens + (asked.max_output_tokens or 1)
     assert limits.max_model_len is None or needed <= limits.max_model_len
-    assert profile_.pool is None or decision.blocks <= profile_.pool.blocks
+    assert profile_.pool is None or r.acquire(asked).blocks <= profile_.pool.blocks
     assert not any(profile_.capabilities.offers.get(n) is False for n in asked.needs if profile_.capabilities)  # type: ignore[call-overload]
     for name, estimate in (("ttft_ms", decision.ttft_ms), ("tpot_ms", decision.tpot_ms)):
         if (limit := getattr(asked, name)) is not None:
@@ -450,3 +452,123 @@ def test_not_even_in_the_shipped_fleet(asked: Task, more: int) -> None:
 
 
 SHIPPED = Router.shipped()
+
+
+# ---- several KV memories, several endpoints, strangers
+
+
+def with_ranks(ranks: int, *, kv_blocks: int, slots: int | None = None) -> Profile:
+    """A profile with attention DP over ``ranks`` ranks, each with ``kv_blocks`` blocks and ``slots`` slots."""
+    single = profile(kv_blocks=kv_blocks, slots=slots, gpus=ranks)
+    return single.model_copy(update={"sharding": Sharding(attention_dp=ranks)})
+
+
+def test_a_request_lives_in_one_attention_dp_rank_but_the_ranks_add_up() -> None:
+    r = router(with_ranks(8, kv_blocks=69))
+    with pytest.raises(NoFeasibleDeployment, match="the pool of one attention-DP rank has 69"):
+        r.decide(task(context=1_100))
+    leases = [r.acquire(task()) for _ in range(7)]
+    with pytest.raises(PoolFull):
+        r.acquire(task())
+    assert sum(lease.blocks for lease in leases) <= 0.9 * 8 * 69
+
+
+def test_slots_are_those_of_one_rank() -> None:
+    candidate = router(with_ranks(4, kv_blocks=10_000, slots=2)).decide(task(concurrency=20)).candidates[0]
+    assert (candidate.n, candidate.n_run) == (20, 8)
+
+
+def test_siblings_spread_over_the_endpoints_of_a_deployment() -> None:
+    urls = tuple(f"http://127.0.0.1:{port}" for port in range(8001, 8005))
+    r = Router(Fleet([Deployment("four", profile(slots=4), urls=urls)]))
+    candidate = r.decide(task(concurrency=16)).candidates[0]
+    assert (candidate.n, candidate.n_run, candidate.wait_ms) == (4, 4, 0.0)
+
+
+def test_what_strangers_hold_is_not_free_to_run_in() -> None:
+    r = router(profile(kv_blocks=100))
+    with r.acquire(task(context=1_300)):
+        candidate = r.decide(task()).candidates[0]
+    assert (candidate.n, candidate.n_run) == (2, 1)
+    assert candidate.wait_ms > 0
+
+
+def test_a_slightly_larger_pool_does_not_take_everything() -> None:
+    r = router(profile("x", kv_blocks=10_100), profile("y", kv_blocks=10_000))
+    leases = [r.acquire(task()) for _ in range(100)]
+    assert 40 <= sum(lease.decision.deployment == "x" for lease in leases) <= 60
+
+
+# ---- who is a sibling
+
+
+def test_siblings_of_different_size_are_told_by_their_group() -> None:
+    r = router(profile())
+    for i in range(8):
+        lease = r.acquire(replace(task(context=1_000 + i, concurrency=8), group="reviewers"))
+        assert lease.decision.candidates[0].n == 8
+
+
+def test_equal_tasks_of_two_groups_are_strangers() -> None:
+    r = router(profile())
+    leases = [r.acquire(replace(task(concurrency=4), group="one")) for _ in range(4)]
+    assert r.decide(replace(task(concurrency=4), group="two")).candidates[0].n == 8
+    assert len(leases) == 4
+
+
+def test_siblings_elsewhere_do_not_come_here_too() -> None:
+    p = profile(kv_blocks=10_000)
+    r = Router(Fleet([Deployment("a", p), Deployment("b", p)]))
+    for _ in range(15):
+        last = r.acquire(task(concurrency=16))
+    assert max(candidate.n for candidate in last.decision.candidates) <= 9
+
+
+# ---- measured tails
+
+
+def test_a_measured_tail_is_believed_before_the_band() -> None:
+    slow_tail = tuple(
+        p.model_copy(update={"ttft_ms": Measured(mean=p.mean_ttft_ms(), p95=9 * (p.mean_ttft_ms() or 0))})
+        for p in grid()
+    )
+    asked = Task(context_tokens=1_024, max_output_tokens=64, ttft_ms=Slo(200, stat="p95"))
+    assert router(profile()).decide(asked)
+    with pytest.raises(NoFeasibleDeployment, match=r"TTFT p95 \(judged by 9 x the mean, as measured\)"):
+        router(profile(points=slow_tail)).decide(asked)
+
+
+def test_points_beyond_what_runs_at_once_are_no_service_times() -> None:
+    points = (point(1_000, 100, 1, 100, 10), point(1_000, 100, 64, 60_000, 10))
+    for limited in (profile(points=points, slots=8), profile(points=points, kv_blocks=8 * 69)):
+        ttft = router(limited).decide(task(concurrency=8)).ttft_ms
+        assert ttft is not None and ttft.mean < 1_000
+    only_queued = profile(points=points[1:], slots=8)
+    with pytest.raises(NoFeasibleDeployment, match="measured only beyond what it runs at once"):
+        router(only_queued).decide(task(ttft_ms=500))
+
+
+# ---- routes
+
+
+def test_a_bare_number_on_a_route_is_soft() -> None:
+    r = Router(fleet(profile()), routes=[Route(name="default", ttft_ms=1)])
+    assert "misses TTFT of 1.0 ms" in r.decide(task()).candidates[0].standing
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "fast", True])
+def test_a_route_with_a_senseless_slo_is_refused(value: Any) -> None:
+    with pytest.raises(TaskError):
+        Route(name="default", ttft_ms=value)
+
+
+def test_the_routes_of_a_router_do_not_change() -> None:
+    with pytest.raises(TypeError):
+        router(profile()).routes["new"] = Route(name="new")  # type: ignore[index]
+
+
+def test_a_lease_that_was_released_is_not_entered_again() -> None:
+    lease = router(profile()).acquire(task())
+    lease.release()
+    with pytest.raises(UsageError, match="released already"), lease:
+        pass

@@ -63,7 +63,7 @@ def stream_failure(value: Any) -> BackendError | None:
     said = complaint(value)
     if said is None:
         return None
-    status = int(said.code) if said.code.isdecimal() and 400 <= int(said.code) < 600 else None
+    status = int(said.code) if _HTTP_ERROR.fullmatch(said.code) else None
     return BackendError(kind_of(status, said, empty=False), one_line(said.message), status=status)
 
 
@@ -79,6 +79,8 @@ def kind_of(status: int | None, said: Complaint, *, empty: bool) -> FailureKind:
             return kind
     return FailureKind.BAD_REQUEST if status is not None and 400 <= status < 500 else FailureKind.UNAVAILABLE
 
+
+_HTTP_ERROR = re.compile(r"[45][0-9]{2}")
 
 _BY_STATUS: dict[int | None, FailureKind] = {
     401: FailureKind.AUTH,

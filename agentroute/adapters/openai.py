@@ -8,7 +8,7 @@ from typing import Any
 
 from agentroute.adapters.base import Conversation, Discovery, Load
 from agentroute.adapters.failures import failure, looks_like_html, one_line, stream_failure
-from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.profile import EngineName
 from agentroute.wire import (
     Answer,
@@ -64,6 +64,11 @@ class OpenAIAdapter:
         for key in _OURS:
             if key in body:
                 raise UsageError(f"body must not set {key!r}; it is given by the call itself")
+        for key in ("n", "best_of"):
+            if body.get(key) not in (None, 1):
+                raise UsageError(
+                    f"body must not ask for several answers ({key} = {shown(body[key])}); ask several times"
+                )
         out: dict[str, Any] = {"model": model, "messages": list(messages), **body}
         if stream:
             options = body.get("stream_options") or {}

@@ -5,6 +5,8 @@ A command imports what only it needs when it runs, so that ``--help`` does not w
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +14,7 @@ from typer.core import TyperGroup
 
 import agentroute
 from agentroute.cli import demo, explain, init, profiles, recommend, run
-from agentroute.cli.output import report
+from agentroute.cli.output import EXIT_FAILURE, EXIT_USAGE, report, say
 from agentroute.errors import AgentrouteError
 
 
@@ -25,6 +27,13 @@ class Group(TyperGroup):
             return super().invoke(ctx)
         except AgentrouteError as error:
             raise typer.Exit(report(error)) from None
+        except BrokenPipeError:
+            # Whoever read the output has gone; nothing is left to be said to them.
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+            raise typer.Exit(EXIT_FAILURE) from None
+        except OSError as error:
+            say(f"error: {error.filename or 'the system'}: {(error.strerror or str(error)).lower()}")
+            raise typer.Exit(EXIT_USAGE) from None
 
 
 app = typer.Typer(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from agentroute.cli import options
-from agentroute.cli.output import print_json
-from agentroute.cli.recommend import decision_json
+from agentroute.cli.recommend import print_decision
 
 
 def explain(
@@ -21,6 +20,7 @@ def explain(
     objective: options.Objective = None,
     route: options.RouteName = "default",
     model: options.Models = None,
+    price: options.Prices = None,
     config: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
@@ -37,8 +37,8 @@ def explain(
         objective=objective,
         route=route,
     )
-    decision = options.router(config, model).decide(task)
+    router = options.router(config, model, price)
     if as_json:
-        print_json("explain", {**decision_json(decision), "text": decision.explain()})
+        print_decision("explain", router, task, text=True)
     else:
-        typer.echo(decision.explain())
+        typer.echo(router.decide(task).explain())

@@ -16,8 +16,9 @@ from agentroute.adapters.base import Discovery
 from agentroute.catalogue import shipped
 from agentroute.cli.options import CONFIG, Json
 from agentroute.cli.output import print_json, say
-from agentroute.config import Config, check_url
+from agentroute.config import Config
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.fleet import check_url
 from agentroute.origin import Provenance
 from agentroute.profile import Capabilities, Engine, KvPool, Limits, Profile
 from agentroute.shape.sharding import Sharding
@@ -77,10 +78,15 @@ def init(
     files = [output, *(folder / f"{profile.name}.toml" for *_, profile in found)]
     if not force and (there := next((file for file in files if file.exists()), None)):
         raise UsageError(f"{there} is there already; give --force to write over it, or --output for another place")
+    whole = {"format": 1, "deployments": _entries(found, api_key_env)}
+    try:
+        Config.model_validate(whole)
+    except ValidationError as error:
+        raise UsageError(f"what the server says cannot be written down: {error.errors()[0]['msg']}") from None
     folder.mkdir(parents=True, exist_ok=True)
     for url, _, _, profile in found:
         profile.save(folder / f"{profile.name}.toml", comment=f"What the server at {url} says of itself.")
-    output.write_text(_HEADER + "\n" + dumps({"format": 1, "deployments": _entries(found, api_key_env)}))
+    output.write_text(_HEADER + "\n" + dumps(whole))
     Config.load(output)
     for url, wire, discovery, profile in found:
         say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}, as {profile.name!r}")
@@ -118,7 +124,7 @@ def profile_of(
     limits: dict[str, Any] = {
         "max_model_len": discovery.max_model_len,
         "max_num_seqs": discovery.max_num_seqs,
-        "kv_pool": discovery.kv_pool or _pool(kv_tokens, discovery),
+        "kv_pool": _pool(kv_tokens, discovery) or discovery.kv_pool,
     }
     known = any(value is not None for value in limits.values())
     return Profile(
@@ -149,11 +155,12 @@ def _pool(tokens: int | None, discovery: Discovery) -> KvPool | None:
     """The KV pool that the caller knows; llama.cpp slots that split it are blocks that nobody shares."""
     if tokens is None:
         return None
+    told = Provenance(origin="reported", source="--kv-tokens, given to agentroute init", date=dt.date.today())
     window, slots = discovery.max_model_len, discovery.max_num_seqs
     if discovery.engine == "llamacpp" and window and slots and tokens == window * slots:
-        return KvPool(tokens=tokens, block_tokens=window)
+        return KvPool(tokens=tokens, block_tokens=window, provenance=told)
     block = _BLOCK_TOKENS.get(discovery.engine, 1)
-    return KvPool(tokens=max(tokens, block), block_tokens=block)
+    return KvPool(tokens=max(tokens, block), block_tokens=block, provenance=told)
 
 
 _BLOCK_TOKENS = {"vllm": 16, "trtllm": 32}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from agentroute.catalogue import shipped
 from agentroute.cli.output import say
 from agentroute.errors import UnknownNameError, UsageError
-from agentroute.fleet import Fleet
+from agentroute.fleet import Deployment, Fleet
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -34,6 +37,9 @@ Models = Annotated[list[str] | None, typer.Option("--model", help="Only deployme
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="An agentroute.toml; default: the one here, else the shipped profiles."),
+]
+Prices = Annotated[
+    list[str] | None, typer.Option("--price", help="What you pay, e.g. h200_sxm=2.9 USD an hour; repeatable.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with a schema_version.")]
 
@@ -81,23 +87,45 @@ def task(
     )
 
 
-def router(config: Path | None, models: list[str] | None = None) -> Router:
-    """The router of a configuration, or of the shipped profiles when there is none."""
+def router(config: Path | None, models: list[str] | None = None, prices: list[str] | None = None) -> Router:
+    """The router of a configuration, or of the shipped profiles when there is none, with one's own prices."""
     if config is None and not CONFIG.exists():
         say("deciding over the shipped profiles (no agentroute.toml here)")
-        return _only(Router.shipped(), models)
-    path = config or CONFIG
-    say(f"deciding over {path}")
-    return _only(Router.from_config(path), models)
-
-
-def _only(whole: Router, models: list[str] | None) -> Router:
-    if not models:
+        whole = Router.shipped()
+    else:
+        path = config or CONFIG
+        say(f"deciding over {path}")
+        whole = Router.from_config(path)
+    if not models and not prices:
         return whole
-    deployments = whole.fleet.deployments
+    chosen = _only(whole.fleet.deployments, models)
+    own = _prices(prices)
+    chosen = [
+        replace(d, usd_per_accelerator_hour=own.get(d.profile.accelerator or "", d.usd_per_accelerator_hour))
+        for d in chosen
+    ]
+    names = {deployment.name for deployment in chosen}
+    routes = [
+        replace(route, allow=route.allow & names if route.allow is not None else None)
+        for route in whole.routes.values()
+    ]
+    return Router(Fleet(chosen), objective=whole.objective, routes=routes)
+
+
+def _only(deployments: Sequence[Deployment], models: list[str] | None) -> list[Deployment]:
     known = {name for deployment in deployments if (name := deployment.model_name)}
-    for model in models:
+    for model in models or ():
         if model not in known:
             raise UnknownNameError("model", model, known)
-    chosen = [deployment for deployment in deployments if deployment.model_name in models]
-    return Router(Fleet(chosen), objective=whole.objective, routes=whole.routes.values())
+    return [deployment for deployment in deployments if not models or deployment.model_name in models]
+
+
+def _prices(texts: list[str] | None) -> dict[str, float]:
+    """``h200_sxm=2.9`` as a name and a number; raises ``UsageError`` or ``UnknownNameError``."""
+    prices = {}
+    for text in texts or ():
+        found = re.fullmatch(r"([^=]+)=(\d+(?:\.\d+)?)", text.strip())
+        if found is None or float(found[2]) <= 0:
+            raise UsageError(f"--price must be ACCELERATOR=USD_PER_HOUR, such as h200_sxm=2.9, got {text!r}")
+        prices[shipped().accelerator(found[1]).name] = float(found[2])
+    return prices

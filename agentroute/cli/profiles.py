@@ -91,8 +91,8 @@ def validate(
 
 
 @app.command("schema")
-def schema() -> None:
-    """Print the JSON Schema of a profile file, for editors."""
+def schema(as_json: Json = False) -> None:
+    """Print the JSON Schema of a profile file, for editors; it is JSON with or without --json."""
     data = Profile.model_json_schema()
     typer.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **data}, indent=2))
 

@@ -13,6 +13,7 @@ from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.explain import row
 from agentroute.latency.estimate import Estimate
+from agentroute.router import Router
 from agentroute.task import Slo, Task
 
 COLUMNS = ("#", "profile", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV headroom", "USD/request")
@@ -30,6 +31,7 @@ def recommend(
     objective: options.Objective = None,
     route: options.RouteName = "default",
     model: options.Models = None,
+    price: options.Prices = None,
     config: options.ConfigFile = None,
     top: Annotated[int, typer.Option("--top", help="How many candidates to show; 0 shows all.", min=0)] = 8,
     as_json: options.Json = False,
@@ -47,19 +49,23 @@ def recommend(
         objective=objective,
         route=route,
     )
-    router = options.router(config, model)
+    router = options.router(config, model, price)
+    if as_json:
+        print_decision("recommend", router, task)
+    else:
+        decision = router.decide(task)
+        show(decision, top or len(decision.candidates))
+
+
+def print_decision(command: str, router: Router, task: Task, *, text: bool = False) -> None:
+    """A decision, or the refusal, as JSON; a refusal ends the command with its exit code."""
     try:
         decision = router.decide(task)
     except NoFeasibleDeployment as error:
-        if not as_json:
-            raise
-        say(f"error: {error.args[0].splitlines()[0]}")
-        print_json("recommend", {"task": task_json(task), "winner": None, "candidates": [], "rejected": error.reasons})
+        say(f"error: {str(error).splitlines()[0]}")
+        print_json(command, {"task": task_json(task), "winner": None, "candidates": [], "rejected": error.reasons})
         raise typer.Exit(exit_code(error)) from None
-    if as_json:
-        print_json("recommend", decision_json(decision))
-    else:
-        show(decision, top or len(decision.candidates))
+    print_json(command, decision_json(decision) | ({"text": decision.explain()} if text else {}))
 
 
 def show(decision: Decision, top: int) -> None:
@@ -86,11 +92,11 @@ def show(decision: Decision, top: int) -> None:
 
 
 def _cells(rank: int, candidate: Candidate) -> tuple[str, ...]:
-    number, deployment, model, split, n, ttft, tpot, e2e, _, usd = row(rank, candidate)
+    number, deployment, model, sharding, n, ttft, tpot, e2e, _, usd = row(rank, candidate)
     profile = deployment if deployment == candidate.profile else f"{deployment} ({candidate.profile})"
     headroom = candidate.headroom
     kv = f"{headroom.free - headroom.needed:,} of {headroom.blocks:,} blocks" if headroom else "unknown"
-    return number, profile, model, split, n, _two(ttft), _two(tpot), _two(e2e), kv, usd
+    return number, profile, model, sharding, n, _two(ttft), _two(tpot), _two(e2e), kv, usd
 
 
 def _two(span: str) -> str:
@@ -114,7 +120,7 @@ def _candidate(candidate: Candidate) -> Iterator[tuple[str, Any]]:
         ("deployment", candidate.deployment),
         ("model", candidate.model),
         ("profile", candidate.profile),
-        ("sharding", candidate.split),
+        ("sharding", candidate.sharding),
         ("n", candidate.n),
         ("n_run", candidate.n_run),
         ("wait_ms", candidate.wait_ms),

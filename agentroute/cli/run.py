@@ -15,7 +15,6 @@ from agentroute.errors import UsageError
 from agentroute.reasons import milliseconds
 from agentroute.router import Router
 from agentroute.task import Task
-from agentroute.tokens import estimate
 from agentroute.wire import TextDelta
 
 if TYPE_CHECKING:
@@ -50,10 +49,8 @@ def run(
     router = Router.from_config(config)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": prompt})
-    count = estimate(messages)
-    task = Task(
-        context_tokens=count.upper,
-        expected_context_tokens=count.value,
+    task = Task.from_messages(
+        messages,
         max_output_tokens=output,
         ttft_ms=options.slo(ttft, "--ttft", soft=soft),
         tpot_ms=options.slo(tpot, "--tpot", soft=soft),

@@ -95,7 +95,11 @@ def _asked(shape: Shape, url: str, say: Say) -> Profile:
             max_model_len=said.max_model_len,
             max_num_seqs=said.max_num_seqs,
             # The server does not say whether its slots split the memory; the demo started it, and there they do.
-            kv_pool=KvPool(tokens=shape.slots * shape.slot_tokens, block_tokens=shape.slot_tokens),
+            kv_pool=KvPool(
+                tokens=shape.slots * shape.slot_tokens,
+                block_tokens=shape.slot_tokens,
+                provenance=Provenance(origin="reported", source="how agentroute demo started the server"),
+            ),
             provenance=reported,
         ),
         capabilities=Capabilities(offers=dict(said.capabilities), provenance=reported),
@@ -114,6 +118,7 @@ def _measured(profile: Profile, shape: Shape, url: str, say: Say) -> Profile:
             progress=lambda load: say(f"  measuring {load.concurrency} x ({load.isl} + {load.osl} tokens)"),
         )
     provenance = Provenance(
+        origin="measured",
         source="agentroute demo, on the machine that it ran on",
         date=dt.date.today(),
         tool="agentroute demo",

@@ -62,29 +62,15 @@ def demands() -> tuple[Demand, ...]:
     document = (_user(f"Summarise this in one sentence.\n\n{DOCUMENT}"),)
     questions = tuple((_user(question),) for question in QUESTIONS)
     interactive = (_user("Say hello and tell me what you can do."),)
-    sized = Task.from_messages(document, max_output_tokens=32)
-    sibling = max((Task.from_messages(one) for one in questions), key=lambda task: task.context_tokens)
+    longest = max(questions, key=lambda question: len(question[0]["content"]))
+    sibling = Task.from_messages(longest, max_output_tokens=32, concurrency=len(questions), group="questions")
     return (
-        Demand("a document to summarise", (document,), sized),
-        Demand(
-            "a fan-out of eight short questions",
-            questions,
-            Task(
-                context_tokens=sibling.context_tokens,
-                expected_context_tokens=sibling.expected_context_tokens,
-                max_output_tokens=32,
-                concurrency=len(questions),
-            ),
-        ),
+        Demand("a document to summarise", (document,), Task.from_messages(document, max_output_tokens=32)),
+        Demand("a fan-out of eight short questions", questions, sibling),
         Demand(
             "one interactive question",
             (interactive,),
-            Task(
-                context_tokens=Task.from_messages(interactive).context_tokens,
-                expected_context_tokens=Task.from_messages(interactive).expected_context_tokens,
-                max_output_tokens=32,
-                ttft_ms=Slo(2_000, hard=False),
-            ),
+            Task.from_messages(interactive, max_output_tokens=32, ttft_ms=Slo(2_000, hard=False)),
         ),
     )
 

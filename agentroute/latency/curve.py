@@ -1,20 +1,20 @@
 """A deployment's measured points as a rectangular grid of logarithms over (isl, osl, concurrency).
 
 Between measured loads the grid is interpolated, linearly in the logarithms. Every cell that was not measured, and a
-guard cell far beyond each end, is filled from the nearest measured cell by a power law whose exponents come from the
-points themselves, as far as they can be believed. So nothing is ever clamped: outside the measured loads the power law
-goes on, on the slow side, and the answer says that it is extrapolated.
+guard cell far beyond each end, is filled from the measured cells, the nearest first, by a power law whose exponents
+come from the points themselves, as far as they can be believed. So nothing is ever clamped: outside the measured loads
+the power law goes on, on the slow side, and the answer says that it is extrapolated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.latency.points import Point
+from agentroute.latency.points import STATISTICS, Measured, Point, Statistic
 
 Array = NDArray[np.float64]
 
@@ -63,24 +63,25 @@ class Curve:
     measured: Array
     ttft_band: float
     tpot_band: float
+    tails: Mapping[tuple[str, Statistic], float]
+    """By metric and statistic the most that was measured over the mean, where percentiles were measured."""
 
     @classmethod
-    def fit(cls, points: Iterable[Point], *, slots: int | None = None) -> Curve | None:
+    def fit(cls, points: Iterable[Point]) -> Curve | None:
         """The curve through ``points``, or ``None`` when none has both a mean TTFT and a mean TPOT.
 
-        A closed loop with more requests than ``slots`` measures its own queue, so those points are left out. Where an
-        axis has more than ``MOST_KNOTS`` values, neighbours are merged and their points averaged.
+        Where an axis has more than ``MOST_KNOTS`` values, neighbours are merged and their points averaged.
         """
+        points = tuple(points)
         rows = [
             (*point.load, ttft_ms, tpot_ms)
             for point in points
             if (ttft_ms := point.mean_ttft_ms()) is not None and (tpot_ms := point.mean_tpot_ms()) is not None
-            if slots is None or point.concurrency <= slots
         ]
         if not rows:
             return None
         data: Array = np.log(np.array(rows, dtype=np.float64))
-        data = _averaged(np.column_stack([*(_merged(data[:, axis]) for axis in range(3)), data[:, 3:]]))
+        data = _averaged(np.column_stack([*(merged(data[:, axis], MOST_KNOTS) for axis in range(3)), data[:, 3:]]))
         loads, ttft, tpot = data[:, :3], data[:, 3], data[:, 4]
         axes = [_with_guards(np.unique(loads[:, axis])) for axis in range(3)]
         cells = np.stack([np.searchsorted(axes[axis], loads[:, axis]) for axis in range(3)], axis=1)
@@ -90,10 +91,11 @@ class Curve:
             osl=axes[1],
             n=axes[2],
             ln_ttft=_rising(_fill(known_ttft, measured, axes, *_exponents(loads, ttft, TTFT_LAW)), measured),
-            ln_tpot=_fill(known_tpot, measured, axes, *_exponents(loads, tpot, TPOT_LAW)),
+            ln_tpot=_rising(_fill(known_tpot, measured, axes, *_exponents(loads, tpot, TPOT_LAW)), measured),
             measured=measured.astype(np.float64),
             ttft_band=_band(cells, ttft, axes[2], TTFT_BAND),
             tpot_band=_band(cells, tpot, axes[2], TPOT_BAND),
+            tails=_tails(points),
         )
 
     def doublings_outside(self, load: tuple[float, float, float]) -> float:
@@ -104,12 +106,12 @@ class Curve:
         return outside / float(np.log(2.0))
 
 
-def _merged(values: Array) -> Array:
-    """``values`` with at most ``MOST_KNOTS`` different ones: each becomes the mean of its group of neighbours."""
+def merged(values: Array, most: int) -> Array:
+    """``values`` with at most ``most`` different ones: each becomes the mean of its group of neighbours."""
     knots, nth = np.unique(values, return_inverse=True)
-    if len(knots) <= MOST_KNOTS:
+    if len(knots) <= most:
         return values
-    groups = np.array_split(knots, MOST_KNOTS)
+    groups = np.array_split(knots, most)
     return np.concatenate([np.full(len(group), group.mean()) for group in groups])[nth]
 
 
@@ -160,30 +162,52 @@ def _exponents(loads: Array, values: Array, law: Law) -> tuple[Array, Array]:
 
 
 def _fill(known: Array, measured: NDArray[np.bool_], axes: list[Array], down: Array, up: Array) -> Array:
-    """Every cell: its own value if known, else the nearest known one carried over by the power law."""
+    """Every cell: its own value if known, else the known ones carried over by the power law, the nearest first."""
     places = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1)
-    sources, holes = places[measured], places[~measured]
-    nearest = np.concatenate([_nearest(some, sources) for some in np.array_split(holes, 1 + len(holes) // 1_000)])
+    sources, values, holes = places[measured], known[measured], places[~measured]
     filled = known.copy()
-    step = holes - sources[nearest]
-    filled[~measured] = known[measured][nearest] + np.minimum(step, 0.0) @ down + np.maximum(step, 0.0) @ up
+    # A few hundred holes at a time: against thousands of points the distances would not fit into memory.
+    filled[~measured] = np.concatenate(
+        [_carried(some, sources, values, down, up) for some in np.array_split(holes, 1 + len(holes) // 300)]
+    )
     return filled
 
 
-def _nearest(places: Array, sources: Array) -> NDArray[np.intp]:
-    """By place, the number of the source with the least sum of log-distances."""
-    found: NDArray[np.intp] = np.abs(places[:, None, :] - sources[None, :, :]).sum(axis=2).argmin(axis=1)
-    return found
+def _carried(holes: Array, sources: Array, values: Array, down: Array, up: Array) -> Array:
+    """By hole, the values of all sources carried over by the law, weighted by distance to the power of -4."""
+    step = holes[:, None, :] - sources[None, :, :]
+    weight = np.abs(step).sum(axis=2) ** -4.0
+    carried = values + np.minimum(step, 0.0) @ down + np.maximum(step, 0.0) @ up
+    result: Array = (weight * carried).sum(axis=1) / weight.sum(axis=1)
+    return result
 
 
 def _rising(values: Array, measured: NDArray[np.bool_]) -> Array:
-    """``values`` with the filled cells bent, where needed, so that a longer prompt never has a shorter TTFT for it."""
+    """``values`` with the filled cells bent, where needed, so that neither a longer prompt nor more requests help.
+
+    Measured cells stay as they were measured.
+    """
     bent = values.copy()
-    for i in range(1, len(bent)):
-        bent[i] = np.where(measured[i], bent[i], np.maximum(bent[i], bent[i - 1]))
-    for i in range(len(bent) - 2, -1, -1):
-        bent[i] = np.where(measured[i], bent[i], np.minimum(bent[i], bent[i + 1]))
+    for axis in (2, 0):
+        cells, known = np.moveaxis(bent, axis, 0), np.moveaxis(measured, axis, 0)
+        for i in range(1, len(cells)):
+            cells[i] = np.where(known[i], cells[i], np.maximum(cells[i], cells[i - 1]))
+        for i in range(len(cells) - 2, -1, -1):
+            cells[i] = np.where(known[i], cells[i], np.minimum(cells[i], cells[i + 1]))
     return bent
+
+
+def _tails(points: Sequence[Point]) -> dict[tuple[str, Statistic], float]:
+    tails: dict[tuple[str, Statistic], float] = {}
+    for point in points:
+        for metric in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            measured: Measured | None = getattr(point, metric)
+            if measured is None or measured.mean is None:
+                continue
+            for stat in STATISTICS[1:]:
+                if (value := getattr(measured, stat)) is not None:
+                    tails[metric, stat] = max(tails.get((metric, stat), 0.0), value / measured.mean)
+    return tails
 
 
 def _band(cells: NDArray[np.intp], values: Array, n_axis: Array, assumed: float) -> float:

@@ -17,7 +17,3 @@ class Estimate:
     source: Origin
     extrapolated: bool = False
     """True when the load lies outside the measured ones."""
-
-    def scaled(self, factor: float) -> Estimate:
-        """The same estimate in another unit."""
-        return Estimate(self.mean * factor, self.low * factor, self.high * factor, self.source, self.extrapolated)

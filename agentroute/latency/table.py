@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.latency.curve import GUARD, Curve
+from agentroute.latency.curve import GUARD, Curve, merged
 
 Array = NDArray[np.float64]
 
@@ -22,6 +22,8 @@ SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
 
 _NEARLY_NOTHING = 1e-9
+MOST_KNOTS = 24
+"""Most isl and osl values at which the curves of a fleet bend."""
 
 
 class CurveTable:
@@ -87,8 +89,12 @@ _NO_AXIS = np.array([-GUARD, 0.0, GUARD])
 
 
 def _union(axes: list[Array]) -> list[float]:
-    """The measured knots of all axes between two guards; a curve has no kink at its own guards."""
-    knots = np.unique(np.concatenate([axis[1:-1] for axis in axes or [_NO_AXIS]]))
+    """The measured knots of all axes between two guards; a curve has no kink at its own guards.
+
+    Knots are merged where there are more than ``MOST_KNOTS``, so that the table grows with the deployments, not with
+    their cube; curves then bend at the merged knots instead of at their own.
+    """
+    knots = np.unique(merged(np.concatenate([axis[1:-1] for axis in axes or [_NO_AXIS]]), MOST_KNOTS))
     return [float(knot) for knot in (knots[0] - GUARD, *knots, knots[-1] + GUARD)]
 
 

@@ -20,8 +20,8 @@ class Accelerator(Frozen):
     """Memory of one accelerator, in GiB (2**30 bytes)."""
     memory_gb_per_s: Positive
     """Memory bandwidth of one accelerator, in GB/s (10**9 bytes)."""
-    tight_domain: Count
-    """How many accelerators are tightly connected (one NVLink domain)."""
+    tight_domain_accelerators: Count
+    """How many of them are tightly connected in the usual box (one NVLink domain)."""
     provenance: Provenance
     """Where the figures come from."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -33,7 +32,7 @@ class Ledger:
     """Blocks held, by pool."""
     in_flight: NDArray[np.float64] = field(init=False)
     """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
-    _siblings: dict[Hashable, Counter[int]] = field(default_factory=dict)
+    _siblings: dict[Hashable, int] = field(default_factory=dict)
     _leaving: list[tuple[float, int, Hold]] = field(default_factory=list)
     _serial: int = 0
 
@@ -52,7 +51,7 @@ class Ledger:
             return None
         self.held[pool] += blocks
         self.in_flight[pool] += 1
-        self._siblings.setdefault(group, Counter())[pool] += 1
+        self._siblings[group] = self._siblings.get(group, 0) + 1
         return Hold(pool, blocks, group)
 
     def leave(self, hold: Hold, *, at: float) -> None:
@@ -69,16 +68,10 @@ class Ledger:
         """Free a hold now; each hold is freed once."""
         self.held[hold.pool] -= hold.blocks
         self.in_flight[hold.pool] -= 1
-        group = self._siblings[hold.group]
-        group[hold.pool] -= 1
-        if not group[hold.pool]:
-            del group[hold.pool]
-            if not group:
-                del self._siblings[hold.group]
+        self._siblings[hold.group] -= 1
+        if not self._siblings[hold.group]:
+            del self._siblings[hold.group]
 
-    def siblings(self, group: Hashable) -> Counter[int]:
-        """Requests of ``group`` in flight, by pool."""
-        return self._siblings.get(group, _NOBODY) if self._siblings else _NOBODY
-
-
-_NOBODY: Counter[int] = Counter()
+    def siblings(self, group: Hashable) -> int:
+        """Requests of ``group`` in flight, in all pools."""
+        return self._siblings.get(group, 0) if self._siblings else 0

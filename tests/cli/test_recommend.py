@@ -112,3 +112,25 @@ def test_explain_names_every_deployment_once_and_says_why() -> None:
         assert f"{name}: {reason}" in text
     for candidate in answer["candidates"]:
         assert f"{candidate['deployment']}: {candidate['standing']}" in text
+
+
+def test_what_you_pay_is_what_it_costs() -> None:
+    def usd(*price: str) -> float:
+        args = ("--context", "2000", "--output", "100", "--model", "qwen3-32b", *price, "--json")
+        cost: float = agentroute("recommend", *args).json["candidates"][0]["cost_usd"]["mean"]
+        return cost
+
+    assert usd("--price", "h100_sxm=5") == pytest.approx(2 * usd("--price", "h100_sxm=2.5"))
+
+
+@pytest.mark.parametrize("price", ["h100_sxm", "h100_sxm=free", "h100_sxm=-1", "h100_sxm=0"])
+def test_a_price_is_an_accelerator_and_a_number(price: str) -> None:
+    ran = agentroute("recommend", "--context", "2000", "--price", price)
+    assert ran.code == 2
+    assert "such as h200_sxm=2.9" in ran.err
+
+
+def test_explain_says_as_json_that_nothing_is_feasible() -> None:
+    ran = agentroute("explain", "--context", "9000000", "--json")
+    assert ran.code == 3
+    assert ran.json["winner"] is None

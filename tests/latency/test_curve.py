@@ -18,10 +18,8 @@ from agentroute.latency.points import Measured, Point
 from agentroute.latency.table import CurveTable
 
 
-def at(measured: tuple[Point, ...], isl: float, osl: float, n: float, slots: int | None = None) -> tuple[float, float]:
-    ttft, tpot = CurveTable([Curve.fit(measured, slots=slots)]).at(
-        math.log(isl), math.log(osl), np.array([math.log(n)])
-    )
+def at(measured: tuple[Point, ...], isl: float, osl: float, n: float) -> tuple[float, float]:
+    ttft, tpot = CurveTable([Curve.fit(measured)]).at(math.log(isl), math.log(osl), np.array([math.log(n)]))
     return float(ttft[0]), float(tpot[0])
 
 
@@ -87,13 +85,6 @@ def test_without_a_usable_point_there_is_no_curve() -> None:
     assert Curve.fit([]) is None
     assert Curve.fit([Point(isl=1, osl=2, concurrency=1, ttft_ms=Measured(mean=1.0))]) is None
     assert Curve.fit([Point(isl=1, osl=2, concurrency=1, ttft_ms=Measured(p50=1.0), tpot_ms=Measured(p50=1.0))]) is None
-
-
-def test_points_above_the_slots_measured_their_own_queue_and_are_left_out() -> None:
-    served, queued = point(128, 64, 8, 20, 6), point(128, 64, 64, 2_000, 6)
-    assert at((served, queued), 128, 64, 8, slots=8) == at((served,), 128, 64, 8)
-    assert at((served, queued), 128, 64, 64, slots=8) == at((served,), 128, 64, 64)
-    assert at((served, queued), 128, 64, 64, slots=64)[0] == pytest.approx(2_000)
 
 
 def test_the_band_of_few_points_is_the_assumed_one() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.latency.curve import Curve
-from agentroute.latency.estimate import Estimate
 from agentroute.latency.points import Point
 from agentroute.latency.table import CurveTable
 
@@ -101,7 +100,3 @@ def test_a_load_between_two_measured_concurrencies_is_inside() -> None:
 def test_a_hole_in_the_grid_is_not_measured() -> None:
     corners = (point(128, 64, 1, 10, 5), point(1_024, 512, 1, 20, 5))
     assert support(corners, 128, 512, 1) == pytest.approx(0.0)
-
-
-def test_an_estimate_in_another_unit_keeps_its_origin() -> None:
-    assert Estimate(2.0, 1.0, 4.0, "derived", True).scaled(0.5) == Estimate(1.0, 0.5, 2.0, "derived", True)

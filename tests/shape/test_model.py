@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from agentroute.shape.accelerator import Accelerator, PriceTable
 from agentroute.shape.model import Experts, Layers, Model, Parameters
 
-SOURCE = {"source": "a test"}
+SOURCE = {"origin": "measured", "source": "a test"}
 DENSE: dict[str, Any] = {
     "format": 1,
     "name": "m",
@@ -90,7 +90,7 @@ def test_an_accelerators_memory_is_a_positive_number(wrong: object) -> None:
         "vendor": "v",
         "memory_gib": 80.0,
         "memory_gb_per_s": 3_000.0,
-        "tight_domain": 8,
+        "tight_domain_accelerators": 8,
         "provenance": SOURCE,
     }
     Accelerator.model_validate(good)
