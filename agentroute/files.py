@@ -117,7 +117,7 @@ def _followed(kind: type[BaseModel], location: Location) -> tuple[Location, type
     for part in location:
         members = _members(here)
         if len(members) > 1:
-            here = next((member for member in members if getattr(member, "__name__", None) == part), None)
+            here = next((member for member in members if part in _tags(member)), None)
             continue
         here = members[0] if members else None
         origin = get_origin(here)
@@ -142,6 +142,12 @@ def _members(annotation: Any) -> list[Any]:
     if get_origin(annotation) in (Union, UnionType):
         return [inner for member in get_args(annotation) if member is not type(None) for inner in _members(member)]
     return [annotation] if annotation is not None else []
+
+
+def _tags(member: Any) -> set[Any]:
+    """What pydantic may call a member of a union: its name, or the ``kind`` that tells it from the others."""
+    kind = member.model_fields.get("kind") if _is_model(member) else None
+    return {getattr(member, "__name__", None), *(get_args(kind.annotation) if kind else ())}
 
 
 def _is_model(annotation: Any) -> bool:

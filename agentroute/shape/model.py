@@ -8,66 +8,130 @@ from pydantic import Field, model_validator
 
 from agentroute.origin import Count, Flag, Frozen, Name, Positive, Provenance, Text, Tokens
 
-Attention = Literal["gqa", "mla", "sliding", "linear"]
-"""gqa: grouped queries over full context (MHA is gqa with as many KV heads as heads); mla: one latent per token;
-sliding: gqa over the last ``window_tokens`` only; linear: a state of fixed size, no KV per token."""
-
 Capability = Literal["tools", "parallel_tools", "json_schema", "vision", "audio", "reasoning", "logprobs"]
 """What a task may need and a deployment may offer."""
 
 
+class Gqa(Frozen):
+    """Grouped-query attention; with as many KV heads as heads it is plain multi-head attention."""
+
+    kind: Literal["gqa"]
+    """gqa."""
+    heads: Count | None = None
+    """Query heads; ``None`` when unknown, which leaves the weights unknown."""
+    kv_heads: Count
+    """KV heads of one layer."""
+    head_dim: Count
+    """Elements in one head's key."""
+    v_head_dim: Count | None = None
+    """Elements in one head's value; ``None``: as in its key."""
+    window_tokens: Tokens | None = None
+    """Sliding: how far back a token sees, in tokens; ``None``: everything."""
+    chunk_tokens: Tokens | None = None
+    """Chunked: the size of the chunk that a token sees, in tokens; ``None``: everything."""
+
+
+class Index(Frozen):
+    """A sparse attention's indexer, which keeps a row of its own for every token."""
+
+    heads: Count | None = None
+    """Its query heads; ``None`` when unknown."""
+    head_dim: Count
+    """Elements in its key."""
+    top_k: Count | None = None
+    """Tokens that it lets attention see; ``None`` when unknown."""
+
+
+class Mla(Frozen):
+    """Latent attention: one compressed latent and a rotary part per token, whatever the number of heads."""
+
+    kind: Literal["mla"]
+    """mla."""
+    heads: Count | None = None
+    """Query heads; ``None`` when unknown, which leaves the weights unknown."""
+    q_lora_rank: Count | None = None
+    """Elements of the compressed query; ``None``: queries are not compressed."""
+    kv_lora_rank: Count
+    """Elements of the latent of one token."""
+    qk_nope_head_dim: Count | None = None
+    """Elements of a head's key without rotation; ``None`` when unknown."""
+    qk_rope_head_dim: Count
+    """Rotary elements kept beside the latent."""
+    v_head_dim: Count | None = None
+    """Elements of a head's value; ``None`` when unknown."""
+    index: Index | None = None
+    """Its indexer, when it is sparse and this layer keeps one."""
+
+
+class Linear(Frozen):
+    """Linear attention, a state-space layer or a short convolution: a state of fixed size instead of KV."""
+
+    kind: Literal["linear"]
+    """linear."""
+    conv_elements: Count | None = None
+    """Elements of the convolution's state of one sequence in one layer; ``None`` when unknown."""
+    ssm_elements: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)] | None = None
+    """Elements of the recurrent state of one sequence in one layer; 0 without one, ``None`` when unknown."""
+    parameters: Count | None = None
+    """Weights of one layer's mixer, in elements; ``None`` when unknown."""
+
+
+class NoAttention(Frozen):
+    """A layer that only has an MLP."""
+
+    kind: Literal["none"]
+    """none."""
+
+
+class DenseMlp(Frozen):
+    """One MLP that every token passes."""
+
+    kind: Literal["dense"]
+    """dense."""
+    intermediate_size: Count
+    """Its inner width, in elements."""
+    gated: Flag = True
+    """Whether it has a gate: three matrices instead of two; default true."""
+
+
+class MoeMlp(Frozen):
+    """Experts of which every token passes some."""
+
+    kind: Literal["moe"]
+    """moe."""
+    experts: Count
+    """Routed experts in one layer."""
+    active: Count
+    """Routed experts that one token passes (top-k)."""
+    expert_intermediate_size: Count
+    """Inner width of one routed expert, in elements."""
+    shared_intermediate_size: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
+    """Inner width of what every token passes besides, all shared experts together; default 0: none."""
+    gated: Flag = True
+    """Whether the experts have a gate; default true."""
+
+    @model_validator(mode="after")
+    def _no_more_active_than_there_are(self) -> MoeMlp:
+        if self.active > self.experts:
+            raise ValueError(f"active experts cannot exceed the {self.experts} there are, got {self.active}")
+        return self
+
+
+Attention = Annotated[Gqa | Mla | Linear | NoAttention, Field(discriminator="kind")]
+Mlp = Annotated[DenseMlp | MoeMlp, Field(discriminator="kind")]
+
+
 class Layers(Frozen):
-    """A group of layers with the same kind of attention."""
+    """A group of layers that are alike."""
 
     count: Count
     """How many layers are in the group."""
     attention: Attention
-    """The kind of attention, which decides what the layer keeps per token."""
-    kv_heads: Count | None = None
-    """KV heads of one layer; gqa and sliding only."""
-    head_dim: Count | None = None
-    """Elements in one head; gqa and sliding only."""
-    window_tokens: Tokens | None = None
-    """How far back a sliding layer sees, in tokens."""
-    kv_lora_rank: Count | None = None
-    """Elements of the latent of one token; mla only."""
-    qk_rope_head_dim: Count | None = None
-    """Rotary elements kept beside the latent; mla only."""
-
-    @model_validator(mode="after")
-    def _carries_what_its_kind_needs(self) -> Layers:
-        needed = {
-            "gqa": {"kv_heads", "head_dim"},
-            "sliding": {"kv_heads", "head_dim", "window_tokens"},
-            "mla": {"kv_lora_rank", "qk_rope_head_dim"},
-            "linear": set(),
-        }[self.attention]
-        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
-        given -= {"count", "attention"}
-        if needed != given:
-            raise ValueError(
-                f"{self.attention} layers are described by {sorted(needed) or 'their count alone'}, got {sorted(given)}"
-            )
-        return self
-
-
-class Experts(Frozen):
-    """The routed part of a mixture-of-experts model."""
-
-    total: Count
-    """Routed experts in one MoE layer."""
-    active: Count
-    """Routed experts that one token passes through (top-k)."""
-    shared: Annotated[int, Field(strict=True, ge=0, le=1_000)] = 0
-    """Experts that every token passes through; default 0."""
-    layers: Count
-    """Layers that hold experts."""
-
-    @model_validator(mode="after")
-    def _no_more_active_than_there_are(self) -> Experts:
-        if self.active > self.total:
-            raise ValueError(f"active experts cannot exceed the total of {self.total}, got {self.active}")
-        return self
+    """What mixes tokens: gqa, mla, linear or none."""
+    mlp: Mlp | None = None
+    """What follows it: dense or moe; ``None`` when there is none, or when it is unknown."""
+    shares_kv: Flag = False
+    """True: these layers read the KV of earlier ones and keep none of their own; default false."""
 
 
 class Parameters(Frozen):
@@ -96,18 +160,20 @@ class Model(Frozen):
     """The name by which profiles refer to it; equals the file's stem."""
     hf_ids: tuple[Name, ...] = ()
     """Hub ids that share this shape; default none."""
-    hidden_size: Count
-    """Width of the residual stream, in elements."""
-    vocab_size: Count
-    """Tokens in the vocabulary."""
+    hidden_size: Count | None = None
+    """Width of the residual stream, in elements; ``None`` when unknown, which leaves the weights unknown."""
+    vocab_size: Count | None = None
+    """Tokens in the vocabulary; ``None`` when unknown."""
+    tied_embeddings: Flag | None = None
+    """Whether the output layer is the embedding itself; ``None`` when unknown."""
     max_context_tokens: Tokens | None = None
     """The longest context the model was made for, in tokens; ``None`` when unknown."""
     parameters: Parameters | None = None
     """Published or counted size; ``None`` when unknown."""
     layers: tuple[Layers, ...] = Field(min_length=1)
-    """Groups of layers by kind of attention."""
-    experts: Experts | None = None
-    """Routed experts; ``None`` for a dense model."""
+    """Groups of layers that are alike, in any order."""
+    draft_layers: tuple[Layers, ...] = ()
+    """Layers of a built-in draft (multi-token prediction), counted only when it is in use; default none."""
     capabilities: dict[Capability, Flag] = Field(default_factory=dict)
     """What the model itself can do; a capability that is not listed is unknown."""
     provenance: Provenance

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from agentroute.catalogue import read
+from agentroute.errors import ProfileError
 from agentroute.shape.accelerator import Accelerator, PriceTable
-from agentroute.shape.model import Experts, Layers, Model, Parameters
+from agentroute.shape.model import Layers, Model, MoeMlp, Parameters
 
 SOURCE = {"origin": "measured", "source": "a test"}
 DENSE: dict[str, Any] = {
@@ -16,46 +19,66 @@ DENSE: dict[str, Any] = {
     "name": "m",
     "hidden_size": 64,
     "vocab_size": 100,
-    "layers": [{"count": 2, "attention": "gqa", "kv_heads": 2, "head_dim": 8}],
+    "layers": [{"count": 2, "attention": {"kind": "gqa", "kv_heads": 2, "head_dim": 8}}],
     "provenance": SOURCE,
 }
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        {"attention": "gqa", "kv_heads": 8, "head_dim": 128},
-        {"attention": "sliding", "kv_heads": 8, "head_dim": 128, "window_tokens": 128},
-        {"attention": "mla", "kv_lora_rank": 512, "qk_rope_head_dim": 64},
-        {"attention": "linear"},
-    ],
-)
-def test_each_kind_of_attention_carries_what_it_needs(layers: dict[str, Any]) -> None:
-    assert Layers(count=4, **layers).count == 4
+GQA: dict[str, Any] = {"kind": "gqa", "kv_heads": 8, "head_dim": 128}
+MLA: dict[str, Any] = {"kind": "mla", "kv_lora_rank": 512, "qk_rope_head_dim": 64}
 
 
 @pytest.mark.parametrize(
-    ("layers", "said"),
+    "attention",
     [
-        ({"attention": "gqa", "kv_heads": 8}, "gqa layers are described by ['head_dim', 'kv_heads'], got ['kv_heads']"),
-        ({"attention": "gqa", "kv_heads": 8, "head_dim": 1, "window_tokens": 5}, "gqa layers are described by"),
-        ({"attention": "sliding", "kv_heads": 8, "head_dim": 128}, "sliding layers are described by"),
-        ({"attention": "mla", "kv_heads": 8, "head_dim": 128}, "mla layers are described by"),
-        ({"attention": "linear", "kv_heads": 8}, "linear layers are described by their count alone"),
-        ({"attention": "mha", "kv_heads": 8, "head_dim": 128}, "'gqa', 'mla', 'sliding' or 'linear'"),
-        ({"attention": "gqa", "kv_heads": 0, "head_dim": 128}, "greater than or equal to 1"),
-        ({"attention": "gqa", "kv_heads": 8.0, "head_dim": 128}, "valid integer"),
+        GQA,
+        GQA | {"heads": 64, "v_head_dim": 64},
+        GQA | {"window_tokens": 128},
+        GQA | {"chunk_tokens": 8_192},
+        MLA,
+        MLA | {"index": {"head_dim": 128}},
+        {"kind": "linear"},
+        {"kind": "linear", "conv_elements": 24_576, "ssm_elements": 0},
+        {"kind": "none"},
     ],
 )
-def test_layers_are_refused(layers: dict[str, Any], said: str) -> None:
+def test_each_kind_of_attention_carries_what_it_keeps_per_token(attention: dict[str, Any]) -> None:
+    assert Layers.model_validate({"count": 4, "attention": attention}).count == 4
+
+
+@pytest.mark.parametrize(
+    ("attention", "said"),
+    [
+        ({"kind": "gqa", "kv_heads": 8}, "head_dim"),
+        (GQA | {"kv_lora_rank": 5}, "Extra inputs are not permitted"),
+        ({"kind": "mla", "kv_heads": 8, "head_dim": 128}, "kv_lora_rank"),
+        ({"kind": "linear", "kv_heads": 8}, "Extra inputs are not permitted"),
+        (GQA | {"kind": "mha"}, "'gqa', 'mla', 'linear', 'none'"),
+        (GQA | {"kv_heads": 0}, "greater than or equal to 1"),
+        (GQA | {"kv_heads": 8.0}, "valid integer"),
+    ],
+)
+def test_attention_is_refused(attention: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError) as raised:
-        Layers(count=4, **layers)
+        Layers.model_validate({"count": 4, "attention": attention})
     assert said in str(raised.value)
 
 
-def test_a_token_passes_through_no_more_experts_than_there_are() -> None:
-    with pytest.raises(ValidationError, match="active experts cannot exceed the total of 8, got 9"):
-        Experts(total=8, active=9, layers=1)
+def test_a_token_passes_no_more_experts_than_there_are() -> None:
+    with pytest.raises(ValidationError, match="active experts cannot exceed the 8 there are, got 9"):
+        MoeMlp(kind="moe", experts=8, active=9, expert_intermediate_size=64)
+
+
+def test_a_mistake_in_a_kind_of_attention_is_found_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text(
+        'format = 1\nname = "m"\nprovenance = { origin = "assumed", source = "a test" }\n\n[[layers]]\ncount = 2\n\n'
+        '[layers.attention]\nkind = "gqa"\nkv_heads = 8\nhaed_dim = 128\n'
+    )
+    with pytest.raises(ProfileError) as raised:
+        read(Model, path)
+    said = "layers[0].attention.haed_dim: unknown key; did you mean 'head_dim'?"
+    assert str(raised.value) == f"{path}:11: {said}"
 
 
 def test_no_more_parameters_are_active_than_there_are() -> None:
@@ -64,7 +87,7 @@ def test_no_more_parameters_are_active_than_there_are() -> None:
 
 
 def test_layers_of_every_kind_are_counted() -> None:
-    more = [{"count": 3, "attention": "linear"}, *DENSE["layers"]]
+    more = [{"count": 3, "attention": {"kind": "linear"}}, *DENSE["layers"]]
     assert Model.model_validate(DENSE | {"layers": more}).layer_count == 5
 
 
