@@ -72,6 +72,8 @@ class State(NamedTuple):
     in_flight: Floats
     siblings: int
     """Siblings of the task that are in flight, anywhere."""
+    total: int
+    """Everything in flight, anywhere."""
 
 
 class Assessment:
@@ -91,8 +93,10 @@ class Assessment:
         to_come = max(1, ask.concurrency - state.siblings)
         """Siblings that are not in flight yet, this one included."""
         self.n: Floats = self.in_flight + (np.ceil(to_come / fleet.endpoints) if fleet.replicated else float(to_come))
-        self.n_run = self._running() if fleet.any_limit else self.n
-        self._predict()
+        self.n_run = self.n
+        if fleet.any_known_pool or state.total + to_come > fleet.least_slots:
+            self.n_run = self._running()
+        self._predict(self.in_flight + 1.0 if room_now else self.n)
         self.able: Bools = self._fits()
         """Deployments that could take the task, whether or not they have room at this moment."""
         self.rank: Ints = fleet.pool_rank
@@ -118,7 +122,11 @@ class Assessment:
         running: Floats = np.maximum(1.0, np.minimum(self.n, np.minimum(fleet.slots, room)))
         return running
 
-    def _predict(self) -> None:
+    def _predict(self, queue: Floats) -> None:
+        """Times at ``n_run``; of ``queue`` requests, those that do not run at once wait.
+
+        Where the request is to start now, the siblings that come after it do not keep it waiting.
+        """
         ask = self.ask
         self.ttft_ms, self.tpot_ms = self.fleet.curves.at(log(ask.isl), log(ask.osl), np.log(self.n_run))
         self.service_ms: Floats = self.ttft_ms + (ask.osl - 1.0) * self.tpot_ms
@@ -126,7 +134,7 @@ class Assessment:
         self.e2e_ms: Floats = self.service_ms
         self.wait_ms: Floats | None = None
         if self.n_run is not self.n:
-            self.wait_ms = (self.n - self.n_run) / self.n_run * self.service_ms
+            self.wait_ms = np.maximum(queue - self.n_run, 0.0) / self.n_run * self.service_ms
             self.ttft_ms = self.ttft_ms + self.wait_ms
             self.e2e_ms = self.service_ms + self.wait_ms
 
@@ -137,14 +145,14 @@ class Assessment:
         if fleet.any_known_pool:
             fits &= self.units <= fleet.request_blocks
         if ask.needs:
-            fits &= (fleet.lacks & ask.needs) == 0
+            fits &= fleet.capability_mask(ask.needs)[0]
         if ask.allowed is not None:
             fits &= ask.allowed
         return fits
 
     def _judge(self) -> None:
-        if needs := self.ask.needs:
-            self.rank = self.rank + UNKNOWN_CAPABILITY * ((self.fleet.offers & needs) != needs)
+        if self.ask.needs:
+            self.rank = self.rank + UNKNOWN_CAPABILITY * self.fleet.capability_mask(self.ask.needs)[1]
         for limit in self.ask.limits:
             share = self.judged_ms(limit) / limit.limit_ms
             self.used = share if self.used is None else np.maximum(self.used, share)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
-from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.sse import EventDecoder
 from agentroute.task import MAX_TOKENS, Task
 from agentroute.transport import MAX_ANSWER_BYTES, Target
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from agentroute.decision import Decision
     from agentroute.router import Lease
 
-_LIMITS = ("max_tokens", "max_completion_tokens")
+_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
 _STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT)
 """After these, the server may not know yet that nobody listens."""
 
@@ -82,8 +82,10 @@ def prepare(
         raise UsageError(f"body must be a mapping of request fields, got {type(body).__name__}")
     out = dict(body or {})
     asked = [out[key] for key in _LIMITS if out.get(key) is not None]
-    limits = [n for n in asked if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MAX_TOKENS]
-    limit = max(limits, default=None)
+    for n in asked:
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TOKENS:
+            raise UsageError(f"a limit on the answer must be a whole number of tokens, at least 1, got {shown(n)}")
+    limit = max(asked, default=None)
     if task is None:
         tools = out.get("tools")
         task = Task.from_messages(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentroute.errors import ProfileError, UnknownNameError
-from agentroute.files import parse, read_text, validate
+from agentroute.files import locate, parse, read_text, validate
 from agentroute.fleet import Deployment
 from agentroute.origin import Frozen
 from agentroute.profile import Profile
@@ -62,6 +62,19 @@ class Catalogue:
     def prices(self) -> PriceTable:
         """The dated table of accelerator-hour prices."""
         return self._get(self.folder / "prices.toml", lambda path: read(PriceTable, path))
+
+    def load(self, path: Path) -> Profile:
+        """A profile from one's own file; raises ``ProfileError``, for an unknown model or accelerator, too."""
+        profile = Profile.load(path)
+        for key, find in (("model", self.model), ("accelerator", self.accelerator)):
+            name = getattr(profile, key)
+            try:
+                if name is not None:
+                    find(name)
+            except UnknownNameError as problem:
+                line = locate(read_text(path, ProfileError), path, (key,))
+                raise ProfileError(str(problem), path=path, key=key, line=line) from None
+        return profile
 
     def deployment(self, profile: Profile, *, name: str | None = None) -> Deployment:
         """A deployment of ``profile`` with model, accelerator and hourly price looked up; it has no endpoint yet."""

@@ -20,6 +20,8 @@ Bools = NDArray[np.bool_]
 BIT = {capability: 1 << i for i, capability in enumerate(CAPABILITIES)}
 USABLE_OVER_MEMORIES = 0.9
 """Share of several attention-DP memories that is usable, since ranks fill unevenly; assumed."""
+BEYOND_MEASURED = 4.0
+"""How many times the most measured concurrency is believed to run at once; more would wait. Assumed."""
 _SECONDS_PER_HOUR = 3_600.0
 _MILLION = 1e6
 
@@ -32,6 +34,8 @@ class CompiledFleet:
     curves: CurveTable
     window_tokens: Floats
     slots: Floats
+    """Requests that one endpoint runs at once; where nobody says, ``BEYOND_MEASURED`` times the most measured."""
+    least_slots: float
     block_tokens: Floats
     request_blocks: Floats
     """Blocks that one request can have at most: those of one KV memory."""
@@ -42,8 +46,8 @@ class CompiledFleet:
     pool_rank: Ints
     """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones."""
     any_known_pool: bool
-    any_limit: bool
-    """True when some deployment's pool or slots are known, so that requests may have to queue."""
+    capability_masks: dict[int, tuple[Bools, Ints]]
+    """By needed bits, which deployments do not lack them, and the rank of those that may; filled as tasks come."""
     offers: Ints
     """Bits of the capabilities that a deployment is known to have."""
     lacks: Ints
@@ -68,12 +72,14 @@ class CompiledFleet:
         known = [d.profile.pool for d in deployments]
         indices, pool_blocks = pools(deployments)
         prices = np.array([_prices(d) for d in deployments])
-        slots = np.array([_slots(d) or np.inf for d in deployments], dtype=np.float64)
+        curves = [_curve(d) for d in deployments]
+        slots = np.array([_slots(d) or _believed(d, c) for d, c in zip(deployments, curves, strict=True)])
         return cls(
             deployments=deployments,
-            curves=CurveTable([_curve(d) for d in deployments]),
+            curves=CurveTable(curves),
             window_tokens=np.array([window_tokens(d)[0] or np.inf for d in deployments], dtype=np.float64),
             slots=slots,
+            least_slots=float(slots.min()),
             block_tokens=np.array([pool.block_tokens if pool else 1 for pool in known], dtype=np.float64),
             request_blocks=np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64),
             blocks=np.array([_blocks(d) for d in deployments], dtype=np.float64),
@@ -81,7 +87,7 @@ class CompiledFleet:
             known_pool=np.array([pool is not None for pool in known]),
             pool_rank=np.array([pool is None for pool in known], dtype=np.int64),
             any_known_pool=any(pool is not None for pool in known),
-            any_limit=any(pool is not None for pool in known) or bool(np.isfinite(slots).any()),
+            capability_masks={},
             offers=np.array([_bits(d, True) for d in deployments], dtype=np.int64),
             lacks=np.array([_bits(d, False) for d in deployments], dtype=np.int64),
             gpus=np.array([d.profile.accelerators or np.nan for d in deployments], dtype=np.float64),
@@ -93,6 +99,13 @@ class CompiledFleet:
             replicated=any(len(own) > 1 for own in indices),
             pool_blocks=pool_blocks,
         )
+
+    def capability_mask(self, needs: int) -> tuple[Bools, Ints]:
+        """Which deployments are not known to lack a capability, and 1 where one of them is not known to be had."""
+        if needs not in self.capability_masks:
+            unknown = ((self.offers & needs) != needs).astype(np.int64)
+            self.capability_masks[needs] = (self.lacks & needs) == 0, unknown
+        return self.capability_masks[needs]
 
 
 def window_tokens(deployment: Deployment) -> tuple[int | None, str]:
@@ -123,6 +136,11 @@ def _slots(deployment: Deployment) -> int | None:
     """Requests that one endpoint runs at once."""
     limits = deployment.profile.limits
     return limits.max_num_seqs * deployment.profile.kv_memories if limits and limits.max_num_seqs else None
+
+
+def _believed(deployment: Deployment, curve: Curve | None) -> float:
+    """Requests that are believed to run at once where neither slots nor KV pool tell, and so many were not measured."""
+    return np.inf if curve is None or deployment.profile.pool else round(float(np.exp(curve.n[-2]))) * BEYOND_MEASURED
 
 
 def _blocks(deployment: Deployment) -> float:

@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from agentroute.catalogue import shipped
 from agentroute.compiled import pools
-from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
+from agentroute.errors import ConfigError, UnknownNameError, UsageError, suggest
 from agentroute.files import locate, parse, read_text, validate
 from agentroute.fleet import Deployment, Fleet, check_url
 from agentroute.latency.points import Statistic
@@ -179,17 +179,12 @@ class Config(Frozen):
 
     def _profile(self, i: int, text: str) -> Profile:
         name = self.deployments[i].profile
+        if name.endswith((".toml", ".json")):
+            return shipped().load(self._path.parent / name)
         try:
-            if name.endswith((".toml", ".json")):
-                profile = Profile.load(self._path.parent / name)
-            else:
-                profile = shipped().profile(name)
-            shipped().deployment(profile)
-        except FileError:
-            raise
+            return shipped().profile(name)
         except UnknownNameError as problem:
             raise self._error(str(problem), text, i, "profile") from None
-        return profile
 
     def _deployment(self, declared: DeploymentConfig, profile: Profile) -> Deployment:
         known = shipped().deployment(profile)

@@ -28,6 +28,8 @@ M = TypeVar("M", bound=BaseModel)
 def read_text(path: Path, error: type[FileError]) -> str:
     """The text of a file of at most ``MAX_BYTES``, or ``error``."""
     try:
+        if path.exists() and not path.is_file():
+            raise error("is not a file", path=path)
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as problem:
@@ -96,7 +98,8 @@ def validate(kind: type[M], data: dict[str, Any], *, text: str, path: Path, erro
     except ValidationError as problem:
         details = min(problem.errors(), key=_rank)
     location, table = _followed(kind, details["loc"])
-    line = locate(text, path, location)
+    location += tuple(details.get("ctx", {}).get("at", ()))
+    line = locate(text, path, location) or 1
     raise error(_sentence(table, details, location), path=path, key=dotted(location), line=line)
 
 
@@ -163,14 +166,19 @@ def dotted(location: Location) -> str | None:
 
 
 def _sentence(table: type[BaseModel] | None, details: ErrorDetails, location: Location) -> str:
+    given = details.get("input")
     match details["type"]:
         case "extra_forbidden":
             known = list(table.model_fields) if table else []
             return f"unknown key; {suggest(str(location[-1]), known)}"
         case "missing":
             return "is missing; it must be given"
+        case "misplaced":
+            return details["msg"]
+        case "string_pattern_mismatch":
+            return f"must begin with a letter or digit, then letters, digits and . _ / @ : + -, got {shown(given)}"
         case "value_error":
             return str(details.get("ctx", {}).get("error", details["msg"]))
         case _:
             message = details["msg"].replace("Input should be", "must be")
-            return f"{message}, got {shown(details.get('input'))}"
+            return f"{message}, got {shown(given)}"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from agentroute.capacity.pool import Pool
 from agentroute.errors import ProfileError
@@ -118,6 +119,11 @@ class Price(Frozen):
         return self
 
 
+def _wrong(message: str, *at: str | int) -> PydanticCustomError:
+    """A mistake that only the whole profile shows, and the key that it stands at."""
+    return PydanticCustomError("misplaced", "{said}", {"said": message, "at": at})
+
+
 class Profile(Frozen):
     """One way of serving one model; one file. Many deployments may share it."""
 
@@ -153,18 +159,19 @@ class Profile(Frozen):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Profile:
         if self.sharding and self.disaggregated:
-            raise ValueError("sharding and disaggregated exclude each other; give one of them")
+            raise _wrong("sharding and disaggregated exclude each other; give one of them", "disaggregated")
         split = self.sharding or self.disaggregated
         if split and self.accelerator_count is not None and split.accelerators != self.accelerator_count:
-            raise ValueError(
-                f"accelerator_count is {self.accelerator_count}, but the split ({split}) takes {split.accelerators}"
-            )
+            said = f"accelerator_count is {self.accelerator_count}, but the split ({split}) takes {split.accelerators}"
+            raise _wrong(said, "accelerator_count")
         seen: dict[tuple[int, int, int], Point] = {}
-        for point in self.points:
-            if (before := seen.setdefault(point.load, point)) is not point:
-                isl, osl, n = point.load
-                same = "is given twice" if before == point else "holds contradicting points"
-                raise ValueError(f"isl = {isl}, osl = {osl}, concurrency = {n} {same}; keep one point for each load")
+        for i, block in enumerate(self.measurements):
+            for j, point in enumerate(block.points):
+                if (before := seen.setdefault(point.load, point)) is not point:
+                    isl, osl, n = point.load
+                    same = "is given twice" if before == point else "holds contradicting points"
+                    said = f"isl = {isl}, osl = {osl}, concurrency = {n} {same}; keep one point for each load"
+                    raise _wrong(said, "measurements", i, "points", j)
         return self
 
     @property

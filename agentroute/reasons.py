@@ -119,7 +119,7 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
         case "latency":
             return f"{milliseconds(value)} to the answer"
         case _ if a.fleet.known_pool[d]:
-            return f"its KV pool {value:.1%} full"
+            return f"its KV pool {value:.1%} full" if value <= 1 else f"{value:.1f} times its KV pool"
         case _:
             return f"{value:.3g} GPU-seconds per request"
 

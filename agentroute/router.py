@@ -111,7 +111,7 @@ class Router:
         ledger, now = self._ledger, self._clock()
         ledger.settle(now)
         siblings = ledger.siblings(task.siblings) if ask.concurrency > 1 else 0
-        state = State(ledger.held, ledger.in_flight, siblings)
+        state = State(ledger.held, ledger.in_flight, siblings, ledger.total)
         return Assessment(self._compiled, ask, state, room_now=room_now), now
 
     def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str]:

@@ -34,6 +34,8 @@ class Slo:
     def __post_init__(self) -> None:
         if not _is_time(self.value):
             raise TaskError(f"an SLO's value must be a finite number above 0, below 1e12, got {shown(self.value)}")
+        if not isinstance(self.hard, bool):
+            raise TaskError(f"an SLO's hard must be True or False, got {shown(self.hard)}")
         if self.stat not in STATISTICS:
             raise TaskError(f"an SLO's stat must be one of {', '.join(STATISTICS)}, got {shown(self.stat)}")
 

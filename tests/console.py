@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from agentroute.cli import app
+from agentroute.cli.app import app
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, P
 from agentroute.probe import probe
 from agentroute.router import Router
 from agentroute.task import Task
+from agentroute.tokens import estimate
 from agentroute.wire import Finished, TextDelta, ToolCallDelta, Usage
 
 HELLO = [{"role": "user", "content": "Say hello"}]
@@ -197,7 +198,7 @@ def test_a_prompt_that_is_too_long_is_an_overflow_with_its_numbers(llama_split: 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"max_tokens": "many"}, "type must be number, but is string"),
+        ({"temperature": "hot"}, "type must be number, but is string"),
         ({"response_format": {"type": "nope"}}, "response_format type must be one of"),
     ],
 )
@@ -647,7 +648,7 @@ def test_what_cannot_be_sent_is_refused_and_nothing_stays_held(messages: Any, bo
         (50, {"max_tokens": 70}, 70, {"max_tokens": 70}),
         (50, {"max_tokens": 30}, 50, {"max_tokens": 30}),
         (50, {"max_tokens": None}, 50, {"max_tokens": 50}),
-        (50, {"max_tokens": "many"}, 50, {"max_tokens": "many"}),
+        (50, {"n_predict": 80}, 80, {"n_predict": 80}),
     ],
 )
 def test_the_output_that_is_asked_for_is_the_output_that_is_held(
@@ -753,3 +754,30 @@ def test_the_hold_outlives_only_a_call_that_the_server_may_still_work_on(behave:
         with Client(routed, timeout=timeout) as client, contextlib.suppress(BackendError):
             client.chat(HELLO, task=Task(context_tokens=50, max_output_tokens=50))
         assert 200 - free_tokens(routed) == held
+
+
+@pytest.mark.parametrize("limit", ["many", -1, 0, 1.5, True, 10**40])
+def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
+    with pytest.raises(UsageError, match="a whole number of tokens, at least 1"):
+        prepare(HELLO, None, {"max_tokens": limit})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hi",
+        "31415926535897932384626433832795" * 8,
+        "aGVsbG8gd29ybGQsIHRoaXMgaXMgYmFzZTY0IHRleHQ=" * 6,
+        "\u1019\u1004\u103a\u1039\u1002\u101c\u102c\u1015\u102b " * 12,
+        "\U0001f600\U0001f680\U0001f9ea" * 10,
+        "{}[]()<>!@#$%^&*~`|\\;:" * 8,
+        "f47ac10b-58cc-4372-a567-0e02b2c3d479 " * 6,
+        "The council liked the price of the third proposal and the look of the first. " * 4,
+    ],
+    ids=["a word", "digits", "base64", "Burmese", "emoji", "signs", "ids", "prose"],
+)
+def test_a_real_tokenizer_stays_below_the_upper_bound(llama_one: EmbeddedServer, text: str) -> None:
+    messages = [{"role": "user", "content": text}]
+    with Client(router(deployment(llama_one.url))) as client:
+        counted = client.chat(messages, body={"max_tokens": 1}).usage.prompt_tokens
+    assert counted is not None and counted <= estimate(messages).upper

@@ -89,7 +89,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    assert said(refused(tmp_path)) == ": cannot be read: is a directory"
+    assert said(refused(tmp_path)) == ": is not a file"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    assert said(refused(tmp_path / "pipe.toml")) == ": is not a file"
 
 
 def test_a_path_that_no_file_can_have_is_refused(tmp_path: Path) -> None:

@@ -389,7 +389,8 @@ def test_what_is_chosen_is_feasible(of: Fleet, asked: Task, objective: str, busy
     assert limits is not None
     needed = asked.context_tokens + (asked.max_output_tokens or 1)
     assert limits.max_model_len is None or needed <= limits.max_model_len
-    assert profile_.pool is None or r.acquire(asked).blocks <= profile_.pool.blocks
+    headroom = decision.candidates[0].headroom
+    assert profile_.pool is None or (headroom is not None and headroom.needed <= profile_.pool.blocks)
     assert not any(profile_.capabilities.offers.get(n) is False for n in asked.needs if profile_.capabilities)  # type: ignore[call-overload]
     for name, estimate in (("ttft_ms", decision.ttft_ms), ("tpot_ms", decision.tpot_ms)):
         if (limit := getattr(asked, name)) is not None:

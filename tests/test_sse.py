@@ -83,3 +83,9 @@ def test_events_and_comments_without_end_are_fine_as_long_as_each_is_small() -> 
         decoder.feed(b": " + b"c" * (MAX_EVENT_BYTES - 100) + b"\n")
         count += len(decoder.feed(b"data: " + b"x" * (MAX_EVENT_BYTES - 100) + b"\n\n"))
     assert count == 3
+
+
+def test_a_line_end_cut_in_two_is_one_line_end() -> None:
+    decoder = EventDecoder()
+    assert decoder.feed(b"data: a\r") == []
+    assert decoder.feed(b"\ndata: b\r\n\r\n") == ["a\nb"]

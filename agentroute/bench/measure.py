@@ -62,8 +62,12 @@ def measure(
 
 def _burst(client: Client, load: Load, words: random.Random) -> list[Reply]:
     prompts = [_prompt(load.isl, words) for _ in range(load.concurrency)]
-    with ThreadPoolExecutor(load.concurrency) as threads:
+    threads = ThreadPoolExecutor(load.concurrency)
+    try:
         return list(threads.map(lambda prompt: _ask(client, load, prompt), prompts))
+    finally:
+        # After Ctrl-C nobody waits for answers; closing the client ends them.
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _ask(client: Client, load: Load, prompt: str) -> Reply:

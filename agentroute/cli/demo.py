@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +16,6 @@ from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.cli.recommend import decision_json
 from agentroute.cli.run import reply_json
-from agentroute.decision import Decision
 from agentroute.latency.estimate import Estimate
 from agentroute.reasons import milliseconds
 from agentroute.router import Router
@@ -34,7 +35,7 @@ def demo(
 
     started = time.monotonic()
     say("starting two llama.cpp servers with a small model ...")
-    with servers() as urls:
+    with servers() as urls, _farewell():
         say(f"  up after {time.monotonic() - started:.1f} s; asking and measuring them ...")
         config = write_config(folder, urls, say)
         say(f"wrote {config} and its profiles\n")
@@ -47,7 +48,7 @@ def demo(
                     _write(f"== {i}. {demand.title} ==\n\n{decision.explain()}\n\n")
                 replies = answer(client, demand, _ignore if as_json else _write)
                 if not as_json:
-                    _write(f"\n{comparison(decision, replies)}\n\n")
+                    _write(f"\n{comparison(replies)}\n\n")
                 results.append(
                     {
                         "title": demand.title,
@@ -55,30 +56,38 @@ def demo(
                         "replies": [reply_json(reply) for reply in replies],
                     }
                 )
-        say("stopping the servers ...")
     seconds = time.monotonic() - started
     if as_json:
         print_json("demo", {"config": str(config), "seconds": seconds, "tasks": results})
     say(f"done in {seconds:.0f} s; the profiles are in {folder / 'profiles'}")
 
 
-def comparison(decision: Decision, replies: list[Reply]) -> str:
-    """Predicted against seen, as the mean over the replies, waiting included."""
-    waits = [reply.seen.waited_s for reply in replies]
-    ttfts = [reply.seen.ttft_s + reply.seen.waited_s for reply in replies if reply.seen.ttft_s is not None]
-    rows: tuple[tuple[str, Estimate | None, list[float]], ...] = (
-        ("TTFT", decision.ttft_ms, ttfts),
-        ("E2E", decision.e2e_ms, [reply.seen.e2e_s + reply.seen.waited_s for reply in replies]),
+@contextmanager
+def _farewell() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        say("stopping the servers ...")
+
+
+def comparison(replies: list[Reply]) -> str:
+    """What each call was predicted when it was made, against what was seen; means over the calls."""
+    rows: tuple[tuple[str, list[Estimate | None], list[float | None]], ...] = (
+        ("TTFT", [r.decision.ttft_ms for r in replies], [r.seen.ttft_s for r in replies]),
+        ("E2E", [r.decision.e2e_ms for r in replies], [r.seen.e2e_s for r in replies]),
     )
     lines = []
-    for name, predicted, seen in rows:
+    for name, estimates, seconds in rows:
+        known, seen = [e for e in estimates if e], [s * 1_000 for s in seconds if s is not None]
         expected = "unknown"
-        if predicted is not None:
-            expected = f"{milliseconds(predicted.mean)} ({milliseconds(predicted.low)}-{milliseconds(predicted.high)})"
-        lines.append(f"{name:<5} predicted {expected}, seen {milliseconds(fmean(seen) * 1_000) if seen else 'unknown'}")
-    if max(waits) > 0.001:
-        waited = sum(wait > 0.001 for wait in waits)
-        lines.append(f"      {waited} of {len(waits)} waited for room, {milliseconds(max(waits) * 1_000)} at most")
+        if known:
+            mean, low, high = (milliseconds(fmean(getattr(e, end) for e in known)) for end in ("mean", "low", "high"))
+            expected = f"{mean} ({low}-{high})"
+        lines.append(f"{name:<5} predicted {expected}, seen {milliseconds(fmean(seen)) if seen else 'unknown'}")
+    waits = [r.seen.waited_s for r in replies if r.seen.waited_s > 0.001]
+    if waits:
+        most = milliseconds(max(waits) * 1_000)
+        lines.append(f"      {len(waits)} of {len(replies)} waited for room before they were sent, {most} at most")
     return "\n".join(lines)
 
 

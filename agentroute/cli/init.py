@@ -102,10 +102,12 @@ def init(
 def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
     """The adapter that fits the server at ``url``, and what the server says of itself."""
     from agentroute.probe import probe
+    from agentroute.transport import Timeout
 
-    discovery = probe(url, adapter("openai"), api_key_env=api_key_env)
+    patience = Timeout(read_s=10.0)
+    discovery = probe(url, adapter("openai"), api_key_env=api_key_env, timeout=patience)
     if discovery.engine == "llamacpp":
-        return "llamacpp", probe(url, adapter("llamacpp"), api_key_env=api_key_env)
+        return "llamacpp", probe(url, adapter("llamacpp"), api_key_env=api_key_env, timeout=patience)
     return "openai", discovery
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -41,18 +42,33 @@ def print_json(command: str, data: Mapping[str, Any]) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:
-    """A table on stdout; columns named in ``right`` are right-aligned. Cells are plain text, never markup."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    """A table on stdout, or, where it does not fit, a paragraph for each row. Cells are plain text, never markup.
+
+    Columns named in ``right`` are right-aligned.
+    """
+    console, cells = stdout(), [tuple(row) for row in rows]
+    widths = [max(_width(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
+    if sum(widths) + 2 * len(widths) > console.width:
+        for row in cells:
+            typer.echo("  ".join(" ".join(part.split()) for part in row[:2]).strip())
+            for column, cell in zip(columns[2:], row[2:], strict=True):
+                typer.echo(f"    {column}: {' '.join(cell.split())}")
+        return
+    style = "" if "NO_COLOR" in os.environ else "bold"
+    table = Table(box=None, pad_edge=False, header_style=style, padding=(0, 2, 0, 0))
     rights = set(right)
     for column in columns:
         table.add_column(Text(column), justify="right" if column in rights else "left", overflow="fold")
-    for row in rows:
+    for row in cells:
         table.add_row(*(Text(cell) for cell in row))
-    console = stdout()
     with console.capture() as capture:
         console.print(table)
     # rich pads every line to the table's width; a file or a pipe should not hold that.
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def _width(cell: str) -> int:
+    return max((len(line) for line in cell.split("\n")), default=0)
 
 
 def report(error: AgentrouteError) -> int:

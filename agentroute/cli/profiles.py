@@ -13,7 +13,7 @@ from agentroute.catalogue import Catalogue, shipped
 from agentroute.cli.options import Json
 from agentroute.cli.output import EXIT_USAGE, print_json, print_table, say
 from agentroute.compiled import window_tokens
-from agentroute.errors import FileError, UnknownNameError
+from agentroute.errors import FileError
 from agentroute.fleet import Deployment
 from agentroute.profile import Profile
 from agentroute.reasons import sources
@@ -72,13 +72,10 @@ def validate(
     results = []
     for file in files:
         try:
-            profile = Profile.load(file)
-            shipped().deployment(profile)
+            profile = shipped().load(file)
             results.append({"file": str(file), "ok": True, "name": profile.name, "error": None})
         except FileError as error:
             results.append({"file": str(file), "ok": False, "name": None, "error": str(error)})
-        except UnknownNameError as error:
-            results.append({"file": str(file), "ok": False, "name": None, "error": f"{file}: {error}"})
     if as_json:
         print_json("profiles validate", {"files": results})
     for result in results:
@@ -100,7 +97,7 @@ def schema(as_json: Json = False) -> None:
 def find(catalogue: Catalogue, name: str) -> Profile:
     """A profile by its file or its shipped name; raises ``ProfileError`` or ``UnknownNameError``."""
     if name.endswith((".toml", ".json")):
-        return Profile.load(name)
+        return catalogue.load(Path(name))
     return catalogue.profile(name)
 
 

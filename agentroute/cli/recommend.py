@@ -78,14 +78,16 @@ def show(decision: Decision, top: int) -> None:
     print_table(COLUMNS, (_cells(i, candidate) for i, candidate in enumerate(shown, 1)), right=("#", "n"))
     if any(e and e.extrapolated for c in shown for e in (c.ttft_ms, c.tpot_ms)):
         typer.echo("* outside the measured loads: extrapolated, with a wider band")
-    typer.echo("\nwhy not first:")
+    if len(candidates) > 1:
+        typer.echo("\nwhy not first:")
     for i, candidate in enumerate(shown[1:], 2):
         typer.echo(f"  {i:>2}  {candidate.standing}")
     if len(candidates) > top:
         typer.echo(f"      ... and {len(candidates) - top} more; --top 0 shows all")
     if decision.rejected:
         typer.echo("\nrejected:")
-        print_table(("", "deployment", "reason"), (("", *item) for item in decision.rejected.items()))
+        for name, reason in decision.rejected.items():
+            typer.echo(f"      {name}: {reason}")
     typer.echo("\nwhere the numbers come from (bands: 80 % of the mean):")
     for i, candidate in enumerate(shown, 1):
         typer.echo(f"  {i:>2}  " + "; ".join(candidate.sources))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from agentroute.client import Client, Reply
 
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
+_CONTROL = {code: None for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
+"""A server's answer must not command the terminal that shows it."""
 
 
 def run(
@@ -69,11 +71,11 @@ def run(
 
 def _streamed(client: Client, messages: list[dict[str, Any]], task: Task, *, echo: bool) -> Reply:
     with client.stream(messages, task=task) as events:
-        chosen = events.decision
+        chosen, terminal = events.decision, sys.stdout.isatty()
         say(f"{chosen.deployment}: {chosen.candidates[0].standing}")
         for event in events:
             if echo and isinstance(event, TextDelta):
-                sys.stdout.write(event.text)
+                sys.stdout.write(event.text.translate(_CONTROL) if terminal else event.text)
                 sys.stdout.flush()
         reply = events.reply
     if echo:

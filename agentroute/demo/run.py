@@ -41,8 +41,8 @@ class Shape:
 
 
 SHAPES = (
-    Shape("one-long", 1, 2048, (Load(48, 32, 1), Load(300, 32, 1), Load(900, 32, 1))),
-    Shape("four-short", 4, 512, (Load(48, 32, 1), Load(48, 32, 2), Load(48, 32, 4), Load(300, 32, 1))),
+    Shape("one-long", 1, 2048, (Load(40, 32, 1), Load(300, 32, 1), Load(900, 32, 1))),
+    Shape("four-short", 4, 512, (Load(40, 32, 1), Load(40, 32, 2), Load(40, 32, 4), Load(300, 32, 1))),
 )
 
 
@@ -134,7 +134,8 @@ def answer(client: Client, demand: Demand, write: Say) -> list[Reply]:
     conversations = demand.conversations
     if len(conversations) == 1:
         return [_stream(client, conversations[0], demand, write)]
-    with ThreadPoolExecutor(len(conversations)) as threads:
+    threads = ThreadPoolExecutor(len(conversations))
+    try:
         calls = [threads.submit(_stream, client, conversation, demand, _ignore) for conversation in conversations]
         replies = []
         for conversation, call in zip(conversations, calls, strict=True):
@@ -142,7 +143,9 @@ def answer(client: Client, demand: Demand, write: Say) -> list[Reply]:
             replies.append(reply)
             question, text = conversation[-1]["content"], " ".join(reply.text.split())
             write(f"{reply.decision.deployment:<10}  {question:<40} {text}\n")
-    return replies
+        return replies
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _stream(client: Client, messages: Sequence[Message], demand: Demand, write: Say) -> Reply:

@@ -32,6 +32,8 @@ class Ledger:
     """Blocks held, by pool."""
     in_flight: NDArray[np.float64] = field(init=False)
     """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
+    total: int = 0
+    """Requests in flight, in all pools."""
     _siblings: dict[Hashable, int] = field(default_factory=dict)
     _leaving: list[tuple[float, int, Hold]] = field(default_factory=list)
     _serial: int = 0
@@ -51,6 +53,7 @@ class Ledger:
             return None
         self.held[pool] += blocks
         self.in_flight[pool] += 1
+        self.total += 1
         self._siblings[group] = self._siblings.get(group, 0) + 1
         return Hold(pool, blocks, group)
 
@@ -68,6 +71,7 @@ class Ledger:
         """Free a hold now; each hold is freed once."""
         self.held[hold.pool] -= hold.blocks
         self.in_flight[hold.pool] -= 1
+        self.total -= 1
         self._siblings[hold.group] -= 1
         if not self._siblings[hold.group]:
             del self._siblings[hold.group]

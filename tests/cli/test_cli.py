@@ -27,6 +27,6 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_help_does_not_wait_for_an_http_client() -> None:
-    code = "import sys, agentroute.cli; print([m for m in ('httpx', 'tenacity') if m in sys.modules])"
+    code = "import sys, agentroute.cli.app; print([m for m in ('httpx', 'tenacity') if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"

@@ -48,7 +48,7 @@ def test_validate_accepts_what_ships_and_names_what_is_wrong(tmp_path: Path) -> 
     assert ran.code == 2
     assert ran.out == f"{good}: ok (mine)\n"
     assert f"error: {bad}:6: engine.versoin: unknown key; did you mean 'version'?" in ran.err
-    assert f"error: {lost}: there is no model 'llama-9'" in ran.err
+    assert f"error: {lost}:3: model: there is no model 'llama-9'" in ran.err
     verdicts = agentroute("profiles", "validate", str(good), str(bad), "--json").json["files"]
     assert [verdict["ok"] for verdict in verdicts] == [True, False]
 
