@@ -270,12 +270,11 @@ class AsyncClient:
         return known
 
 
-class Events:
-    """The events of a stream, once; then ``reply`` holds the whole answer."""
+class _Stream:
+    """What a stream knows of its call, whichever way its bytes come."""
 
-    def __init__(self, call: Call, response: httpx.Response, timeout: Timeout) -> None:
+    def __init__(self, call: Call, timeout: Timeout) -> None:
         self._call, self._timeout = call, timeout
-        self._chunks = response.iter_bytes()
 
     @property
     def decision(self) -> Decision:
@@ -286,6 +285,14 @@ class Events:
     def reply(self) -> Reply | None:
         """The whole answer; ``None`` until the last event has been received."""
         return self._call.reply
+
+
+class Events(_Stream):
+    """The events of a stream, once; then ``reply`` holds the whole answer."""
+
+    def __init__(self, call: Call, response: httpx.Response, timeout: Timeout) -> None:
+        super().__init__(call, timeout)
+        self._chunks = response.iter_bytes()
 
     def __iter__(self) -> Self:
         return self
@@ -308,22 +315,12 @@ class Events:
             call.feed(next(self._chunks, None))
 
 
-class AsyncEvents:
+class AsyncEvents(_Stream):
     """The asynchronous twin of ``Events``."""
 
     def __init__(self, call: Call, response: httpx.Response, timeout: Timeout) -> None:
-        self._call, self._timeout = call, timeout
+        super().__init__(call, timeout)
         self._chunks = response.aiter_bytes()
-
-    @property
-    def decision(self) -> Decision:
-        """Why this deployment was chosen."""
-        return self._call.lease.decision
-
-    @property
-    def reply(self) -> Reply | None:
-        """The whole answer; ``None`` until the last event has been received."""
-        return self._call.reply
 
     def __aiter__(self) -> Self:
         return self

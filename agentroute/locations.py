@@ -5,9 +5,12 @@ Both scanners are for texts that a real parser has accepted; they only keep coun
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Iterator
 
 Location = tuple[int | str, ...]
 Lines = dict[Location, int]
@@ -45,7 +48,7 @@ def json_lines(text: str) -> Lines:
     return scanner.lines
 
 
-class _Scanner:
+class _Scanner(ABC):
     """A place in a text, and the lines of what was found in it so far."""
 
     def __init__(self, text: str) -> None:
@@ -69,6 +72,35 @@ class _Scanner:
         """The character here, or nothing at the end."""
         return self.text[self.at : self.at + 1]
 
+    def value(self, path: Location) -> None:
+        """Pass over a value, noting what is in it."""
+        self.skip(_BLANK)
+        match self.peek():
+            case "[":
+                for element in self._until("]"):
+                    self.here((*path, element))
+                    self.value((*path, element))
+            case "{":
+                for _ in self._until("}"):
+                    self.pair(path)
+            case _:
+                if not self.skip(_STRING) and not self.skip(_SCALAR):
+                    self.at += 1
+
+    @abstractmethod
+    def pair(self, table: Location) -> None:
+        """Pass over a key and its value, noting where the key stands."""
+
+    def _until(self, end: str) -> Iterator[int]:
+        """The number of each thing up to the closing bracket, which is passed over, too."""
+        self.at += 1
+        for number in itertools.count():
+            self.skip(_BLANK)
+            if self.peek() in (end, ""):
+                break
+            yield number
+        self.at += 1
+
 
 class _Toml(_Scanner):
     def scan(self) -> Lines:
@@ -84,7 +116,7 @@ class _Toml(_Scanner):
                 self.here(table)
                 self.at += 2 if double else 1
             else:
-                self._pair(table)
+                self.pair(table)
             self.skip(_BLANK)
             if self.at == start:
                 break
@@ -113,55 +145,17 @@ class _Toml(_Scanner):
                 return keys
             self.at += 1
 
-    def _pair(self, table: Location) -> None:
+    def pair(self, table: Location) -> None:
         keys = self._keys()
         for i in range(len(keys)):
             self.here((*table, *keys[: i + 1]))
         self.at += 1
-        self._value((*table, *keys))
-
-    def _value(self, path: Location) -> None:
-        self.skip(_SPACE)
-        match self.peek():
-            case "[":
-                self.at += 1
-                element = 0
-                while self.skip(_BLANK) is not None and self.peek() not in ("]", ""):
-                    self.here((*path, element))
-                    self._value((*path, element))
-                    element += 1
-                self.at += 1
-            case "{":
-                self.at += 1
-                while self.skip(_BLANK) is not None and self.peek() not in ("}", ""):
-                    self._pair(path)
-                self.at += 1
-            case _:
-                if not self.skip(_STRING) and not self.skip(_SCALAR):
-                    self.at += 1
+        self.value((*table, *keys))
 
 
 class _Json(_Scanner):
-    def value(self, path: Location) -> None:
-        """Pass over a value, noting what is in it."""
-        self.skip(_BLANK)
-        match self.peek():
-            case "[":
-                self.at += 1
-                element = 0
-                while self.skip(_BLANK) is not None and self.peek() not in ("]", ""):
-                    self.here((*path, element))
-                    self.value((*path, element))
-                    element += 1
-                self.at += 1
-            case "{":
-                self.at += 1
-                while self.skip(_BLANK) is not None and self.peek() not in ("}", ""):
-                    inner = (*path, json.loads(self.skip(_STRING)))
-                    self.here(inner)
-                    self.at = self.text.index(":", self.at) + 1
-                    self.value(inner)
-                self.at += 1
-            case _:
-                if not self.skip(_STRING) and not self.skip(_SCALAR):
-                    self.at += 1
+    def pair(self, table: Location) -> None:
+        key = (*table, json.loads(self.skip(_STRING)))
+        self.here(key)
+        self.at = self.text.index(":", self.at) + 1
+        self.value(key)

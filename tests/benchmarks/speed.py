@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from agentroute.fleet import Fleet
 from agentroute.router import Router
@@ -67,6 +68,13 @@ def decide() -> None:
     line("decide", len(router.fleet), **percentiles(cpu_time(router.decide, tasks(RUNS))))
 
 
+def decide_hard() -> None:
+    """``Router.decide`` for a task with a hard SLO and a need, which some deployments cannot take."""
+    router = Router(Fleet.shipped())
+    hard = [replace(task, ttft_ms=2_000, needs=frozenset({"tools"})) for task in tasks(RUNS)]
+    line("decide_hard_slo_and_needs", len(router.fleet), **percentiles(cpu_time(router.decide, hard)))
+
+
 def acquire() -> None:
     """``Router.acquire`` and the release of its lease."""
     router = Router(Fleet.shipped())
@@ -119,6 +127,7 @@ def _start(code: str) -> float:
 if __name__ == "__main__":
     floor()
     decide()
+    decide_hard()
     acquire()
     explain()
     imports()
