@@ -41,6 +41,10 @@ class Limit(NamedTuple):
     limit_ms: float
     stat: Statistic
     hard: bool
+    asked_ms: float | None = None
+    """What was asked for, where some of it has gone by in waiting; ``limit_ms`` is what is left."""
+    waited_ms: float = 0.0
+    """What has gone by."""
 
 
 class Ask(NamedTuple):

@@ -187,10 +187,10 @@ def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], .
                 )
             if deployment.pool in named:
                 index, other = named[deployment.pool]
-                if pool != other.profile.pool:
+                if (pool, blocks) != (other.profile.pool, _blocks(other)):
                     raise UsageError(
                         f"deployments {other.name!r} and {deployment.name!r} share the pool {deployment.pool!r}, "
-                        f"but their profiles describe it differently; give both the same limits.kv_pool"
+                        f"but their profiles describe it differently; give both the same kv_pool and attention_dp"
                     )
                 indices.append((index,))
                 continue

@@ -54,7 +54,7 @@ def refused(a: Assessment, d: int) -> str:
 
 def _broken(a: Assessment, d: int, limit: Limit) -> str | None:
     judged = float(a.judged_ms(limit)[d])
-    name, allowed = NAMES[limit.metric], milliseconds(limit.limit_ms)
+    name, allowed = NAMES[limit.metric], _allowed(limit)
     if math.isnan(judged):
         points = a.fleet.deployments[d].profile.points
         why = "measured only beyond what it runs at once" if points else "nothing measured"
@@ -83,6 +83,12 @@ def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
     return f"{objective_name}: {measure(a, d, objective_name)} against {measure(a, best, objective_name)}"
 
 
+def _allowed(limit: Limit) -> str:
+    """The limit that was asked for, and what of it has gone by."""
+    asked = milliseconds(limit.asked_ms or limit.limit_ms)
+    return f"{asked}, {milliseconds(limit.waited_ms)} of it gone in waiting" if limit.waited_ms >= 1 else asked
+
+
 def _judged_by(a: Assessment, d: int, limit: Limit) -> str:
     """What a limit that is not about the mean was held against."""
     if limit.stat == "mean":
@@ -101,7 +107,7 @@ def _slo_standing(a: Assessment, d: int) -> str:
             return f"{NAMES[limit.metric]} unknown, so no SLO on it can be promised"
         if own > share:
             worst, share = limit, own
-    name, allowed = f"{NAMES[worst.metric]}{_judged_by(a, d, worst)}", milliseconds(worst.limit_ms)
+    name, allowed = f"{NAMES[worst.metric]}{_judged_by(a, d, worst)}", _allowed(worst)
     if share > 1:
         return f"misses {name} of {allowed} by {share - 1:.0%}"
     close = "" if share <= 1 - SLO_MARGIN else f", less than the {SLO_MARGIN:.0%} wanted"
@@ -112,7 +118,7 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
     value = float(objective(objective_name)(a)[d])
     if math.isnan(value):
-        return "unknown"
+        return "unknown, nothing is measured" if not a.fleet.deployments[d].profile.points else "unknown"
     match objective_name:
         case "cost":
             return f"${value:.3g} per request"

@@ -79,7 +79,8 @@ class Router:
         """Where ``task`` should go now. A dry run: holds nothing.
 
         One request that can never fit is refused; siblings beyond what runs at once queue, and the wait is part of the
-        prediction. Raises ``NoFeasibleDeployment`` with every deployment's reason.
+        prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
+        with every deployment's reason.
         """
         ask, objective = self._ask(task)
         with self._lock:
@@ -89,10 +90,13 @@ class Router:
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
 
+        It is judged for this one request, which starts at once: siblings that come after it do not keep it waiting.
         ``waited_s`` is how long the task has waited for room already; its TTFT and its deadline have run since. Use the
         lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
         deployment if others had finished.
         """
+        if not 0.0 <= waited_s < math.inf:
+            raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {waited_s!r}")
         ask, objective = self._ask(task, waited_s)
         with self._lock:
             assessment, now = self._assess(task, ask, room_now=True)
@@ -171,8 +175,9 @@ def _limits(task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
     for metric, own, inherited in metrics:
         chosen = soft(inherited) if own is None else slo(own)
         if chosen is not None:
-            left_ms = chosen.value * _MS_PER[metric] - (waited_ms if metric != "tpot_ms" else 0.0)
-            limits.append(Limit(metric, max(left_ms, _NO_TIME_MS), chosen.stat, chosen.hard))
+            asked_ms, gone_ms = chosen.value * _MS_PER[metric], 0.0 if metric == "tpot_ms" else waited_ms
+            left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
+            limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms))
     return tuple(limits)
 
 

@@ -120,7 +120,7 @@ def test_what_is_unknown_is_said_to_be() -> None:
     assert (decision.url, decision.model) == (None, None)
     c = decision.candidates[0]
     assert (c.headroom, c.model, c.sharding, c.wait_ms) == (None, None, None, 0.0)
-    assert c.standing == "no SLO to keep; best by fit: unknown"
+    assert c.standing == "no SLO to keep; best by fit: unknown, nothing is measured"
 
 
 def test_the_headroom_is_what_is_not_held() -> None:

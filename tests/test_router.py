@@ -573,3 +573,35 @@ def test_a_lease_that_was_released_is_not_entered_again() -> None:
     lease.release()
     with pytest.raises(UsageError, match="released already"), lease:
         pass
+
+
+def test_a_dry_run_judges_the_whole_group_and_a_lease_the_one_that_starts() -> None:
+    r = router(profile(kv_blocks=10_000, slots=4))
+    asked = task(concurrency=64, ttft_ms=1_000)
+    with pytest.raises(NoFeasibleDeployment, match=r"at 64 in flight is over the hard limit of 1\.00 s"):
+        r.decide(asked)
+    with r.acquire(asked) as lease:
+        assert lease.decision.candidates[0].wait_ms == 0.0
+
+
+def test_what_was_waited_is_gone_from_the_limits_and_said() -> None:
+    r = router(profile(kv_blocks=1_000))
+    with r.acquire(task(deadline_s=10.0), waited_s=5.0):
+        pass
+    with pytest.raises(NoFeasibleDeployment, match=r"hard limit of 2\.00 s, 5\.00 s of it gone in waiting"):
+        r.acquire(task(deadline_s=2.0), waited_s=5.0)
+
+
+@pytest.mark.parametrize("waited_s", [-1.0, float("nan"), float("inf")])
+def test_a_wait_is_a_finite_time(waited_s: float) -> None:
+    with pytest.raises(UsageError, match="waited_s must be a finite number"):
+        router(profile()).acquire(task(), waited_s=waited_s)
+
+
+def test_a_shared_pool_has_one_number_of_ranks() -> None:
+    deployments = [
+        Deployment("a", profile("a", kv_blocks=100), pool="gpu"),
+        Deployment("b", with_ranks(8, kv_blocks=100), pool="gpu"),
+    ]
+    with pytest.raises(UsageError, match="give both the same kv_pool and attention_dp"):
+        Router(Fleet(deployments))

@@ -83,7 +83,9 @@ def comparison(replies: list[Reply]) -> str:
         if known:
             mean, low, high = (milliseconds(fmean(getattr(e, end) for e in known)) for end in ("mean", "low", "high"))
             expected = f"{mean} ({low}-{high})"
-        lines.append(f"{name:<5} predicted {expected}, seen {milliseconds(fmean(seen)) if seen else 'unknown'}")
+        lines.append(
+            f"{name:<5} predicted when it was sent {expected}, seen {milliseconds(fmean(seen)) if seen else 'unknown'}"
+        )
     waits = [r.seen.waited_s for r in replies if r.seen.waited_s > 0.001]
     if waits:
         most = milliseconds(max(waits) * 1_000)
