@@ -12,6 +12,7 @@ from agentroute.errors import UnknownNameError
 from agentroute.latency.points import Measurement
 from agentroute.profile import Profile
 from agentroute.shape.model import Gqa, Layers, Model, MoeMlp
+from agentroute.shape.parameters import count
 from agentroute.shape.sharding import Sharding
 
 C = shipped()
@@ -162,6 +163,95 @@ def test_a_recalled_size_is_shown_as_assumed(name: str) -> None:
     parameters = C.model(name).parameters
     assert parameters is not None
     assert (parameters.provenance.origin == "assumed") == ("Recalled" in (parameters.provenance.notes or ""))
+
+
+WITHOUT_INPUT_EMBEDDING = {
+    "deepseek-v2-lite", "deepseek-v3.2", "glm-4.5", "glm-5", "gpt-oss-120b", "gpt-oss-20b",
+    "nemotron-3-super-120b-a12b", "qwen3.5-35b-a3b",
+}  # fmt: skip
+"""Models whose published active figure leaves out the input embedding, which a token only looks up."""
+LAYERS_ALONE = {"minimax-m2.5"}
+"""Models whose published active figure leaves out the output layer, too."""
+
+
+def of_origin(*origins: str) -> list[str]:
+    """The models whose size has one of these origins."""
+    sizes = {name: C.model(name).parameters for name in MODELS}
+    return [name for name, size in sizes.items() if size is not None and size.provenance.origin in origins]
+
+
+def test_at_least_forty_models_ship() -> None:
+    assert len(MODELS) >= 40
+
+
+@pytest.mark.parametrize("name", of_origin("assumed", "reported"))
+def test_a_published_size_is_counted_within_3_percent(name: str) -> None:
+    model = C.model(name)
+    counted = count(model)
+    if name == "smollm2-135m":  # its metadata holds no query heads and no MLP
+        assert set(counted.unknown) == {"tied_embeddings", "attention.heads", "mlp"}
+        return
+    assert model.parameters is not None
+    assert None not in (counted.total, counted.active, counted.lookup, counted.output)
+    total, active = counted.total or 0, counted.active or 0
+    active -= (counted.lookup or 0) if name in WITHOUT_INPUT_EMBEDDING | LAYERS_ALONE else 0
+    active -= (counted.output or 0) if name in LAYERS_ALONE else 0
+    assert total / 1e9 == pytest.approx(model.parameters.total_b, rel=0.03)
+    assert active / 1e9 == pytest.approx(model.parameters.active_b, rel=0.03)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_INPUT_EMBEDDING | LAYERS_ALONE))
+def test_a_size_without_embeddings_says_so(name: str) -> None:
+    assert (size := C.model(name).parameters) is not None
+    said = "leaves out the input embedding" if name in WITHOUT_INPUT_EMBEDDING else "without either embedding"
+    assert said in (size.provenance.notes or "")
+
+
+@pytest.mark.parametrize("name", of_origin("derived"))
+def test_a_size_that_is_not_published_is_the_count(name: str) -> None:
+    counted, size = count(C.model(name)), C.model(name).parameters
+    assert size is not None
+    assert size.provenance.source == "Counted from the shape."
+    assert (counted.total, counted.active) == pytest.approx((size.total_b * 1e9, size.active_b * 1e9), abs=5e5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_recalled_shape_is_shown_as_assumed(name: str) -> None:
+    provenance = C.model(name).provenance
+    assert (provenance.origin == "assumed") == ("Recalled" in (provenance.notes or ""))
+
+
+# ---- what the accelerators are
+
+
+def test_these_accelerators_ship() -> None:
+    assert {
+        "a100_40gb_sxm", "a100_80gb_sxm", "h100_sxm", "h100_pcie", "h100_nvl", "h200_sxm", "b200_sxm", "b300_sxm",
+        "gb200", "gb300", "l40s", "l4", "rtx_4090", "rtx_5090", "rtx_pro_6000", "mi300x", "mi325x", "mi355x",
+    } <= set(ACCELERATORS)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_an_accelerator_multiplies_faster_in_fewer_bits_and_sends_faster_inside_its_domain(name: str) -> None:
+    accelerator = C.accelerator(name)
+    speeds = [accelerator.dense_tflops[dtype] for dtype in ("bf16", "fp8", "fp4") if dtype in accelerator.dense_tflops]
+    assert speeds == sorted(speeds)
+    assert "bf16" in accelerator.dense_tflops
+    assert accelerator.link_gb_per_s_inside is not None
+    assert accelerator.link_gb_per_s_inside > (accelerator.link_gb_per_s_across or 0)
+    assert accelerator.link_gb_per_s_inside < accelerator.memory_gb_per_s
+
+
+@pytest.mark.parametrize(("name", "domain"), [("h200_sxm", 8), ("b200_sxm", 8), ("gb200", 72), ("gb300", 72)])
+def test_an_nvlink_rack_is_a_domain_of_72(name: str, domain: int) -> None:
+    assert C.accelerator(name).tight_domain_accelerators == domain
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_a_recalled_accelerator_is_shown_as_assumed(name: str) -> None:
+    provenance = C.accelerator(name).provenance
+    assert (provenance.origin == "assumed") == ("Recalled" in (provenance.notes or ""))
+    assert "data sheet" in provenance.source or "architecture paper" in provenance.source
 
 
 def test_deepseek_v3_and_r1_share_a_shape_but_not_a_capability_in_which_they_differ() -> None:

@@ -22,7 +22,7 @@ LAYERS: tuple[str, ...] = (
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
 
-LAZY = {("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain")}
+LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

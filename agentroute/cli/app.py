@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import agentroute
-from agentroute.cli import demo, explain, init, profiles, recommend, run
+from agentroute.cli import demo, explain, init, profiles, recommend, run, validate
 from agentroute.cli.output import EXIT_FAILURE, EXIT_USAGE, report, say
 from agentroute.errors import AgentrouteError
 
@@ -51,6 +51,7 @@ app.command("run")(run.run)
 app.command("init")(init.init)
 app.command("demo")(demo.demo)
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(validate.app, name="validate")
 
 
 def _version(wanted: bool) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from agentroute.origin import Count, Frozen, Name, Positive, Provenance
+
+Dtype = Literal["bf16", "fp8", "fp4", "int8"]
+"""What tensor cores multiply."""
 
 
 class Accelerator(Frozen):
@@ -21,7 +26,16 @@ class Accelerator(Frozen):
     memory_gb_per_s: Positive
     """Memory bandwidth of one accelerator, in GB/s (10**9 bytes)."""
     tight_domain_accelerators: Count
-    """How many of them are tightly connected in the usual box (one NVLink domain)."""
+    """How many of them are tightly connected in the usual box: one NVLink or xGMI domain; without one, the PCIe box."""
+    dense_tflops: dict[Dtype, Positive] = Field(default_factory=dict)
+    """Peak of one accelerator's tensor cores in TFLOP/s (10**12; int8: TOP/s) by dtype, dense: without sparsity, which
+    data sheets often show and which doubles it. A dtype that is not listed is unknown or not supported."""
+    link_gb_per_s_inside: Positive | None = None
+    """What one accelerator sends to the others of its tight domain, all links together, one direction, in GB/s
+    (10**9 bytes); data sheets often show both directions. ``None`` when unknown."""
+    link_gb_per_s_across: Positive | None = None
+    """What one accelerator sends out of its tight domain, one direction, in GB/s (10**9 bytes), with the network of the
+    vendor's reference system. ``None`` when unknown."""
     provenance: Provenance
     """Where the figures come from."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -29,6 +31,10 @@ class Gqa(Frozen):
     """Sliding: how far back a token sees, in tokens; ``None``: everything."""
     chunk_tokens: Tokens | None = None
     """Chunked: the size of the chunk that a token sees, in tokens; ``None``: everything."""
+    k_eq_v: Flag = False
+    """Whether values are made from the keys' projection, which changes the weights and not the KV; default false."""
+    output_gate: Flag = False
+    """Whether the output has a gate as wide as the queries, which changes the weights and not the KV; default false."""
 
 
 class Index(Frozen):
@@ -72,7 +78,7 @@ class Linear(Frozen):
     """Elements of the convolution's state of one sequence in one layer; ``None`` when unknown."""
     ssm_elements: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)] | None = None
     """Elements of the recurrent state of one sequence in one layer; 0 without one, ``None`` when unknown."""
-    parameters: Count | None = None
+    parameters: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000_000)] | None = None
     """Weights of one layer's mixer, in elements; ``None`` when unknown."""
 
 
@@ -94,6 +100,13 @@ class DenseMlp(Frozen):
     """Whether it has a gate: three matrices instead of two; default true."""
 
 
+class NoMlp(Frozen):
+    """A layer that only mixes tokens."""
+
+    kind: Literal["none"]
+    """none."""
+
+
 class MoeMlp(Frozen):
     """Experts of which every token passes some."""
 
@@ -107,6 +120,8 @@ class MoeMlp(Frozen):
     """Inner width of one routed expert, in elements."""
     shared_intermediate_size: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     """Inner width of what every token passes besides, all shared experts together; default 0: none."""
+    latent_size: Count | None = None
+    """Width of what the routed experts read and write, when it is not the residual stream; ``None``: it is."""
     gated: Flag = True
     """Whether the experts have a gate; default true."""
 
@@ -118,7 +133,7 @@ class MoeMlp(Frozen):
 
 
 Attention = Annotated[Gqa | Mla | Linear | NoAttention, Field(discriminator="kind")]
-Mlp = Annotated[DenseMlp | MoeMlp, Field(discriminator="kind")]
+Mlp = Annotated[DenseMlp | MoeMlp | NoMlp, Field(discriminator="kind")]
 
 
 class Layers(Frozen):
@@ -129,7 +144,7 @@ class Layers(Frozen):
     attention: Attention
     """What mixes tokens: gqa, mla, linear or none."""
     mlp: Mlp | None = None
-    """What follows it: dense or moe; ``None`` when there is none, or when it is unknown."""
+    """What follows it: dense, moe or none; ``None`` when it is unknown."""
     shares_kv: Flag = False
     """True: these layers read the KV of earlier ones and keep none of their own; default false."""
 
@@ -166,6 +181,8 @@ class Model(Frozen):
     """Tokens in the vocabulary; ``None`` when unknown."""
     tied_embeddings: Flag | None = None
     """Whether the output layer is the embedding itself; ``None`` when unknown."""
+    per_layer_embedding_size: Count | None = None
+    """Elements that a token looks up anew in every layer (Gemma 3n, Gemma 4 E); ``None``: it does not."""
     max_context_tokens: Tokens | None = None
     """The longest context the model was made for, in tokens; ``None`` when unknown."""
     parameters: Parameters | None = None
@@ -180,6 +197,16 @@ class Model(Frozen):
     """Where the shape comes from."""
     notes: Text | None = None
     """Anything a reader must know."""
+
+    @classmethod
+    def from_hf_config(cls, config: Mapping[str, Any] | str | Path, *, name: str | None = None) -> Model:
+        """The model that a ``config.json`` describes: its contents, its path, or the folder that holds it.
+
+        ``UsageError`` (a file: ``ProfileError``) names what is not understood; nothing is guessed.
+        """
+        from agentroute.shape.hf import from_config, from_file
+
+        return from_config(config, name=name) if isinstance(config, Mapping) else from_file(Path(config), name=name)
 
     @property
     def layer_count(self) -> int:

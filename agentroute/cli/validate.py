@@ -1,0 +1,131 @@
+"""``agentroute validate``: hold the model of a deployment against what real engines logged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from agentroute.capacity.predict import QUANTITIES, Prediction, predict, summary
+from agentroute.capacity.records import Record
+from agentroute.catalogue import Catalogue, shipped
+from agentroute.cli.options import Json
+from agentroute.cli.output import print_json, print_table
+from agentroute.errors import FileError
+from agentroute.shape.model import Model
+
+ALIASES = {"trinity": "trinity-nano"}
+"""Shapes that records name otherwise than the catalogue does."""
+
+app = typer.Typer(no_args_is_help=True, help="Hold predictions against what real engines logged.")
+
+
+@app.callback()
+def _main() -> None:
+    """Hold predictions against what real engines logged."""
+
+
+@app.command("kv")
+def kv(
+    file: Annotated[Path, typer.Argument(help="Records, one JSON object a line.", metavar="RECORDS.jsonl")],
+    as_json: Json = False,
+) -> None:
+    """Predict what each log printed of its KV pool and weights, and how far off that is."""
+    records = read(file)
+    models = by_shape(shipped())
+    predictions = [one for record in records for one in predict(record, model_of(record.arch, models))]
+    figures = summary(predictions)
+    if as_json:
+        print_json("validate kv", {"records": [_plain(one) for one in predictions], "summary": figures})
+        return
+    columns = ("id", "quantity", "predicted", "logged", "error", "why")
+    print_table(columns, (_row(one) for one in predictions), right=columns[2:5])
+    done = {one.id for one in predictions if one.predicted is not None}
+    chosen = {one.id for one in predictions if one.chosen}
+    typer.echo(
+        f"\n{len(done)} of {len(records)} records predicted; in {len(chosen)} the log does not say which of the "
+        "engine's rules it follows, and its own figures chose"
+    )
+    print_table(
+        ("quantity", "n", "median", "p90", "max", "within 0.5 %", "within 5 %"),
+        (
+            (quantity, f"{line['n']}", *(_percent(line[key]) for key in ("median", "p90", "max")),
+             f"{line['within_0_5pct']}", f"{line['within_5pct']}")
+            for quantity in QUANTITIES
+            if (line := figures[quantity])["n"]
+        ),
+        right=("n", "median", "p90", "max", "within 0.5 %", "within 5 %"),
+    )  # fmt: skip
+
+
+def read(path: Path) -> list[Record]:
+    """The records of a file; raises ``FileError`` with the line of a wrong one."""
+    records: list[Record] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise FileError("must be UTF-8 text with one JSON object a line", path=path) from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = Record.model_validate_json(line)
+        except ValidationError as problem:
+            first = problem.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or None
+            message = first["msg"][:1].lower() + first["msg"][1:]
+            raise FileError(message, path=path, key=key, line=number) from None
+        if record.id in {other.id for other in records}:
+            raise FileError(f"the id {record.id!r} is there twice", path=path, key="id", line=number)
+        records.append(record)
+    return records
+
+
+def shape_name(arch: str) -> str:
+    """A shape's or model's name reduced to what tells models apart: ``llama3.1-70b`` is ``Llama-3.1-70B``."""
+    return "".join(letter for letter in arch.lower().removesuffix("-mha") if letter.isalnum())
+
+
+def model_of(arch: str, models: Mapping[str, Model]) -> Model | None:
+    """The model of a shape's name; its active parameters may be left out where that leaves one (``qwen3-next-80b``)."""
+    name = shape_name(ALIASES.get(arch, arch))
+    longer = [model for other, model in models.items() if re.fullmatch(rf"{re.escape(name)}a\d+b", other)]
+    return models.get(name) or (longer[0] if len(longer) == 1 else None)
+
+
+def by_shape(catalogue: Catalogue) -> Mapping[str, Model]:
+    """The catalogue's models by the reduced form of their names."""
+    return {shape_name(name): catalogue.model(name) for name in catalogue.model_names}
+
+
+def _plain(one: Prediction) -> dict[str, object]:
+    return {
+        "id": one.id,
+        "quantity": one.quantity,
+        "predicted": one.predicted,
+        "logged": one.logged,
+        "error": one.error,
+        "reason": one.reason,
+        "rule": one.rule,
+        "chosen": one.chosen,
+    }
+
+
+def _row(one: Prediction) -> tuple[str, ...]:
+    predicted = "" if one.predicted is None else _number(one.predicted)
+    error = "" if one.error is None else f"{100 * one.error:+.2f} %"
+    why = one.reason or (f"its figures chose: {one.rule}" if one.chosen else "")
+    logged = "" if one.logged is None else _number(one.logged)
+    return one.id, one.quantity, predicted, logged, error, why
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
+def _percent(value: float | int | None) -> str:
+    return "" if value is None else f"{100 * value:.3f} %"

@@ -1,0 +1,214 @@
+"""Predictions against what engines logged: which records are met, and how closely. The lists may only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from agentroute.capacity.predict import Prediction, predict, summary
+from agentroute.capacity.records import Record
+from agentroute.catalogue import shipped
+from agentroute.cli.validate import by_shape, model_of, read
+
+RECORDS = read(Path(__file__).parents[1] / "data" / "kv_records.jsonl")
+BY_ID = {record.id: record for record in RECORDS}
+
+
+def ids(text: str) -> list[str]:
+    """The ids in ``text``; one not among the records is a mistake."""
+    assert {*text.split()} <= {*BY_ID}
+    return text.split()
+
+
+TOKENS_WITHIN_HALF_A_PERCENT = ids("""
+v004 v013 v014 v015 v016 v020 v022 v038 v043 v046 v047 v048 v061 v062 v064 v065 v066 v070 v071 v072 v073 v074 v075
+v076 v077 v078 v079 v081 v090 v091 v092 v093 v098 s002 s003 s004 s005 s006 s007 s010 s011 s012 s014 s015 s016 s019
+s021 s022 s025 s028 s029 s031 s032 s041 t002 t003
+""")
+"""``kv_tokens`` from the logged KV memory."""
+
+MIB_EXACT = ids("""
+l001 l003 l004 l005 l007 l010 l011 l016 l017 l018 l019 l024 l025 l026 l028 l032
+""")
+"""llama.cpp: ``kv_memory`` from cells, to the printed digit."""
+
+SPECIAL_SHARDINGS = ids("""
+v061 v062 v064 v065 v066 v070 v071 v072 v073 v074 v075 v076 v077 v078 v079 v081 s002 s003 s004 s005 s006 s007 s019
+s022
+""")
+"""Stages, attention replicas, whole experts, decode context or copied heads: ``kv_tokens`` within 1.5 %."""
+
+CONCURRENCY_WITHIN_ONE_PERCENT = ids("""
+v004 v005 v009 v011 v013 v014 v015 v020 v022 v038 v043 v046 v047 v049 v064 v065 v066 v070 v071 v072 v073 v074 v075
+v076 v077 v078 v081 v092 v093 v094 v098 v099
+""")
+NEEDED_WITHIN_ONE_PERCENT = ids("""v025 v033 v034 v050 v079""")
+LONGEST_WITHIN_ONE_PERCENT = ids("""v023 v024 v025 v033 v034 v048""")
+WEIGHTS_WITHIN_FIVE_PERCENT = ids("""
+v004 v005 v006 v007 v008 v009 v010 v011 v013 v014 v015 v016 v017 v035 v041 v046 v070 v071 v072 v073 v074 v075 v076
+v077 v092 v093 s007 s011 s012 s014 s019 s022 s028 s031
+""")
+
+UNPREDICTED = {
+    "v042": "the log says only the KV memory, which is what is left beside activati",
+    "v086": "DeepSeek-V4 compresses its cache by layer, and no engine's rule for th",
+    "v088": "DeepSeek-V4 compresses its cache by layer, and no engine's rule for th",
+    "v089": "DeepSeek-V4 compresses its cache by layer, and no engine's rule for th",
+    "v095": "the log does not name its model",
+    "v096": "the log says of the pool only its block size",
+    "v097": "the log says of the pool only its block size",
+    "v101": "the log does not name its model",
+    "s017": "the log says neither the KV memory nor the free memory that the pool i",
+    "s018": "the log says neither the KV memory nor the free memory that the pool i",
+    "s024": "no shipped model has the shape 'ling-3.0-flash'",
+    "s027": "no shipped model has the shape 'qwen4exp'",
+    "l020": "no shipped model has the shape 'rwkv6qwen2-72b'",
+    "l021": "no shipped model has the shape 'rwkv6-7b'",
+    "l029": "no shipped model has the shape 'gemma-4-12b'",
+    "l030": "no shipped model has the shape 'trinity'",
+    "l031": "no shipped model has the shape '13-39-hybrid'",
+    "l035": "the log does not say the context that its cache was made for",
+    "l036": "no shipped model has the shape 'hybrid-12-48'",
+}
+"""Records of which nothing that they logged is predicted, with words of the reason. This list may only shrink."""
+
+FARTHER = {
+    "v017": "one rank's memory is quoted, and the tokens are the least of both ranks'",
+}
+"""Records whose tokens are predicted but off by more than half a per cent, and why."""
+
+
+@pytest.fixture(scope="module")
+def predictions() -> Mapping[tuple[str, str], Prediction]:
+    models = by_shape(shipped())
+    return {(one.id, one.quantity): one for record in RECORDS for one in predict(record, model_of(record.arch, models))}
+
+
+def error(predictions: Mapping[tuple[str, str], Prediction], id_: str, quantity: str) -> float:
+    found = predictions[id_, quantity].error
+    assert found is not None, predictions[id_, quantity].reason
+    return abs(found)
+
+
+@pytest.mark.parametrize("id_", TOKENS_WITHIN_HALF_A_PERCENT)
+def test_tokens_follow_from_the_logged_memory(id_: str, predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    assert error(predictions, id_, "kv_tokens") <= 0.005
+
+
+@pytest.mark.parametrize("id_", MIB_EXACT)
+def test_llamacpp_memory_follows_from_its_cells_exactly(
+    id_: str, predictions: Mapping[tuple[str, str], Prediction]
+) -> None:
+    one = predictions[id_, "kv_memory"]
+    assert one.predicted is not None
+    assert one.logged is not None
+    # The log prints MiB with two digits.
+    assert round(one.predicted * 1024, 2) == round(one.logged * 1024, 2)
+
+
+@pytest.mark.parametrize("id_", SPECIAL_SHARDINGS)
+def test_a_special_sharding_is_met_within_one_and_a_half_percent(
+    id_: str, predictions: Mapping[tuple[str, str], Prediction]
+) -> None:
+    assert error(predictions, id_, "kv_tokens") <= 0.015
+
+
+@pytest.mark.parametrize(
+    ("quantity", "wanted", "within"),
+    [
+        ("concurrency", CONCURRENCY_WITHIN_ONE_PERCENT, 0.01),
+        ("needed_kv", NEEDED_WITHIN_ONE_PERCENT, 0.01),
+        ("max_len", LONGEST_WITHIN_ONE_PERCENT, 0.01),
+        ("weights", WEIGHTS_WITHIN_FIVE_PERCENT, 0.05),
+    ],
+)
+def test_the_other_figures_are_met(
+    quantity: str, wanted: list[str], within: float, predictions: Mapping[tuple[str, str], Prediction]
+) -> None:
+    assert {id_: off for id_ in wanted if (off := error(predictions, id_, quantity)) > within} == {}
+
+
+def test_every_record_is_predicted_or_says_why_not(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    for one in predictions.values():
+        assert (one.predicted is None) == (one.reason is not None)
+    done = {one.id for one in predictions.values() if one.predicted is not None}
+    assert {*BY_ID} - done <= {*UNPREDICTED}
+    for id_ in {*BY_ID} - done:
+        reasons = [one.reason or "" for one in predictions.values() if one.id == id_]
+        assert any(UNPREDICTED[id_] in reason for reason in reasons), reasons
+
+
+def test_the_few_that_are_farther_off_are_known(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    far = {one.id for one in predictions.values() if one.quantity == "kv_tokens" and abs(one.error or 0.0) > 0.005}
+    assert far <= {*FARTHER}
+
+
+def test_a_rule_that_the_log_leaves_open_is_named(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    one = predictions["v046", "kv_tokens"]
+    assert one.chosen
+    assert one.rule == "tokens by blocks per group, hybrid on, 2048 batched tokens"
+    assert not predictions["v004", "kv_tokens"].chosen
+
+
+def test_a_summary_counts_only_what_is_predicted(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    figures = summary(predictions.values())["kv_tokens"]
+    assert figures["n"] == sum(
+        one.predicted is not None for (_, quantity), one in predictions.items() if quantity == "kv_tokens"
+    )
+    assert summary([])["weights"] == {
+        "n": 0, "median": None, "p90": None, "max": None, "within_0_5pct": 0, "within_5pct": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"kv_token": 3}, "kv_token"), ({"tp": 0}, "tp"), ({"tp": 4, "dcp": 3}, "dcp")],
+)
+def test_a_wrong_record_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Record.model_validate({**BY_ID["v004"].model_dump(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"engine": "tgi"}, "the engine 'tgi'"),
+        ({"kv_dtype": "int2"}, "the KV type 'int2'"),
+        ({"kv_memory_gib_per_gpu": None}, "the log does not say the KV memory"),
+        ({"arch": "llama-9"}, "no shipped model has the shape 'llama-9'"),
+    ],
+)
+def test_what_is_not_understood_has_a_reason(change: dict[str, object], words: str) -> None:
+    record = BY_ID["v004"].model_copy(update=change)
+    found = predict(record, model_of(record.arch, by_shape(shipped())))
+    assert words in (next(one.reason for one in found if one.quantity == "kv_tokens") or "")
+
+
+def test_weights_that_could_not_have_fitted_are_not_claimed(
+    predictions: Mapping[tuple[str, str], Prediction],
+) -> None:
+    assert "does not show one of the two" in (predictions["s021", "weights"].reason or "")
+
+
+@pytest.mark.parametrize(
+    ("id_", "types"),
+    [
+        ("l025", ("q8_0", "fp16")),
+        ("l017", ("q8_0", "q8_0")),
+        ("v079", ("fp8_per_tensor", "fp8_per_tensor")),
+        ("v070", ("fp8", "fp8")),
+    ],
+)
+def test_the_words_of_logs_are_understood(id_: str, types: tuple[str, str]) -> None:
+    assert BY_ID[id_].kv_types == types
+
+
+@pytest.mark.parametrize(
+    ("version", "read_as"),
+    [("0.6.4.post1", (0, 6)), ("0.20.2rc1.dev249 (fork)", (0, 20)), ("0.2x", None), (None, None), ("0.10.x", (0, 10))],
+)
+def test_a_version_is_known_to_the_minor_or_not_at_all(version: str | None, read_as: tuple[int, int] | None) -> None:
+    assert BY_ID["v004"].model_copy(update={"engine_version": version}).version == read_as
