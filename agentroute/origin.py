@@ -45,7 +45,9 @@ class Frozen(BaseModel):
     pydantic's ``use_attribute_docstrings`` does so at import, and took half of the time of importing a profile.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, protected_namespaces=()
+    )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:

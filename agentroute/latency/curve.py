@@ -118,6 +118,7 @@ def merged(values: Array, most: int) -> Array:
 def _averaged(data: Array) -> Array:
     """Rows in ascending order of their load (the first three columns), those with the same load averaged."""
     loads, nth = np.unique(data[:, :3], axis=0, return_inverse=True)
+    nth = nth.ravel()  # numpy 2.0 alone gives it a second axis
     count = np.bincount(nth)
     means = [np.bincount(nth, weights=data[:, column]) / count for column in (3, 4)]
     return np.column_stack([loads, *means])
