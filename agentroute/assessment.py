@@ -31,7 +31,6 @@ margin, 8 for one missed. The least rank wins; the objective decides within a ra
 
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
 _SLO_RANK = np.array([0, SLO_STEP, MISSED])
-_INFEASIBLE = np.int64(4 * SLO_STEP)
 
 
 class Limit(NamedTuple):
@@ -198,7 +197,7 @@ class Assessment:
 
     def _sorted(self, score: Floats) -> NDArray[np.intp]:
         """All deployments, the infeasible last; a score that is NaN, unknown, comes after every known one."""
-        return np.lexsort((self.in_flight, score, np.where(self.feasible, self.rank, _INFEASIBLE)))
+        return np.lexsort((self.in_flight, score, self.rank, ~self.feasible))
 
     @property
     def cost_usd(self) -> Floats:

@@ -173,6 +173,8 @@ def _limits(task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
         ("e2e_ms", task.deadline_s, route.deadline_s),
     )
     for metric, own, inherited in metrics:
+        if own is None and inherited is None:
+            continue
         chosen = soft(inherited) if own is None else slo(own)
         if chosen is not None:
             asked_ms, gone_ms = chosen.value * _MS_PER[metric], 0.0 if metric == "tpot_ms" else waited_ms
