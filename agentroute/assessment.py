@@ -93,8 +93,8 @@ class Assessment:
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
         self.held: Floats = state.held.take(self.pool)
         self.in_flight: Floats = state.in_flight.take(self.pool)
+        # Siblings that are not in flight yet, this one included.
         to_come = max(1, ask.concurrency - state.siblings)
-        """Siblings that are not in flight yet, this one included."""
         self.n: Floats = self.in_flight + (np.ceil(to_come / fleet.endpoints) if fleet.replicated else float(to_come))
         self.n_run = self.n
         if fleet.any_known_pool or state.total + to_come > fleet.least_slots:
