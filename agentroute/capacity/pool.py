@@ -1,8 +1,46 @@
-"""One physical KV memory, counted in the engine's blocks."""
+"""One physical KV memory, counted in the engine's blocks, and what may be asked of every engine's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
+
+
+class KvPool(Protocol):
+    """A KV memory of a known size. An engine's own pool may have more to say; this is what all of them answer."""
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that the engine hands out."""
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of one sequence in the smallest block; 1 where only states are kept, which hold any length."""
+
+    def units(self, tokens: int) -> int:
+        """Blocks that one sequence of ``tokens`` tokens occupies at most."""
+
+    def concurrency(self, tokens: int) -> float:
+        """Sequences of ``tokens`` tokens that fit at once, with its fraction; below 1 when not even one does."""
+
+    def sequences(self, tokens: int) -> int:
+        """Whole sequences of ``tokens`` tokens that fit at once."""
+
+    def longest_tokens(self, limit: int = ...) -> int:
+        """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does."""
+
+
+class KvLayout(Protocol):
+    """How a sharded model's cache is laid out by one engine: everything but the memory that it is given."""
+
+    def pool_of(self, cache_gib: float) -> KvPool:
+        """The pool in ``cache_gib`` GiB per accelerator, the least of all ranks: all that is left for the cache.
+
+        That is KV and states together: where the engine gives each its own memory, this splits it.
+        """
+
+    def needed_gib(self, tokens: int) -> float:
+        """GiB of KV per accelerator on the fullest stage for one sequence of ``tokens`` tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +54,17 @@ class Pool:
         """Blocks that a sequence of ``tokens`` tokens occupies; an engine hands out whole blocks."""
         return -(-tokens // self.block_tokens)
 
+    def concurrency(self, tokens: int) -> float:
+        """Sequences of ``tokens`` tokens that fit at once, with its fraction."""
+        return self.blocks / max(1, self.units(tokens))
+
     def sequences(self, tokens: int) -> int:
         """How many sequences of ``tokens`` tokens fit at once."""
         return self.blocks // max(1, self.units(tokens))
+
+    def longest_tokens(self, limit: int = 1 << 30) -> int:
+        """The longest sequence that fits alone, in tokens, at most ``limit``."""
+        return min(self.tokens, limit)
 
     @property
     def tokens(self) -> int:

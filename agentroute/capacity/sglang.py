@@ -19,20 +19,26 @@ SWA_RATIO = 0.8
 MAMBA_RATIO = 0.9
 """``--mamba-full-memory-ratio``: memory of states per memory of KV."""
 
+EVICTION_TOKENS = 128
+"""``SGLANG_SWA_EVICTION_INTERVAL``: a running sequence frees what left its window after so many tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What else decides the pool.
 
-    ``page_tokens`` ``None``: 64 for sparse latent attention, else 1. ``whole_model_per_stage``: a wrapper class that
-    does not know its stage's layers gets a pool for all of them. ``state_slots_per_request`` are slots of state that
-    a running request pins.
+    ``page_tokens`` ``None``: 64 for sparse latent attention, else 1. ``windows`` False: windowed layers keep
+    everything, as with ``--disable-hybrid-swa-memory`` and for models that SGLang does not know as hybrid (it goes by
+    architecture: ``is_hybrid_swa_model`` lists gpt-oss, Llama 4, Gemma 4, MiMo and others, not Gemma 2 or 3).
+    ``whole_model_per_stage``: a wrapper class that does not know its stage's layers gets a pool for all of them.
+    ``state_slots_per_request`` are slots of state that a running request pins.
     """
 
     page_tokens: int | None = None
     swa_ratio: float = SWA_RATIO
     mamba_ratio: float = MAMBA_RATIO
     draft: bool = False
+    windows: bool = True
     whole_model_per_stage: bool = False
     state_slots_per_request: int = 1
     conv_bytes: int = 2
@@ -51,6 +57,14 @@ class Layout:
     options: Options
 
     @property
+    def held_tokens(self) -> int:
+        """Tokens that a running sequence holds in windowed layers at most (``compute_swa_request_cap``).
+
+        Its window, what it has not yet freed, and a page at either end.
+        """
+        return self.span_tokens + EVICTION_TOKENS + 2 * self.page_tokens
+
+    @property
     def cell_bytes(self) -> float:
         """Bytes per accelerator that one token of the pool costs, windowed layers at their ratio."""
         return self.full_bytes + self.options.swa_ratio * self.swa_bytes if self.full_bytes else float(self.swa_bytes)
@@ -61,15 +75,24 @@ class Layout:
             return gib, 0.0
         return gib / (1 + self.options.mamba_ratio), gib * self.options.mamba_ratio / (1 + self.options.mamba_ratio)
 
-    def pool(self, kv_gib: float, state_gib: float = 0.0) -> SglangPool:
-        """The pool in ``kv_gib`` GiB of KV and ``state_gib`` GiB of states per accelerator."""
-        tokens = int(max(0.0, kv_gib) * GIB / self.cell_bytes) // self.page_tokens * self.page_tokens
-        # One slot is a dummy for padded batches.
-        slots = max(0, int(state_gib * GIB / self.state_bytes) - 1) if self.state_bytes else None
-        swa = None
-        if self.swa_bytes and self.full_bytes:
-            swa = int(tokens * self.options.swa_ratio) // self.page_tokens * self.page_tokens
-        return SglangPool(self, tokens // self.page_tokens, swa, slots)
+    def pool_of(self, cache_gib: float) -> SglangPool:
+        """The pools in ``cache_gib`` GiB per accelerator for KV and states together, split as SGLang does."""
+        return self.pool(*self.split(cache_gib))
+
+    def pool(self, kv_gib: float, state_gib: float | None = None) -> SglangPool:
+        """The pools in ``kv_gib`` GiB of KV per accelerator, and ``state_gib`` GiB of states beside it.
+
+        ``None``: states have the share that SGLang gives them beside so much KV (``mamba_ratio``).
+        """
+        page = self.page_tokens
+        tokens = int(max(0.0, kv_gib) * GIB / self.cell_bytes) // page * page
+        swa = int(tokens * self.options.swa_ratio) // page * page if self.swa_bytes and self.full_bytes else None
+        slots = None
+        if self.state_bytes:
+            states = self.options.mamba_ratio * kv_gib if state_gib is None else state_gib
+            # One slot is a dummy for padded batches.
+            slots = max(0, int(states * GIB / self.state_bytes) - 1)
+        return SglangPool(self, tokens // page, swa, slots)
 
     def needed_gib(self, tokens: int) -> float:
         """GiB of KV per accelerator of a pool that holds one sequence of ``tokens`` tokens, states excepted."""
@@ -97,14 +120,13 @@ class SglangPool:
 
     def units(self, tokens: int) -> int:
         """Pages that one sequence of ``tokens`` tokens takes."""
-        return max(1, -(-tokens // self.block_tokens))
+        return max(1, -(-tokens // self.layout.page_tokens))
 
     def concurrency(self, tokens: int) -> float:
         """Sequences of ``tokens`` tokens that fit at once: the least of pages, windows and state slots."""
         fit = self.blocks / self.units(tokens)
         if self.swa_tokens is not None:
-            # Tokens behind the window are freed, so a sequence holds at most its window there.
-            fit = min(fit, self.swa_tokens / min(tokens, self.layout.span_tokens))
+            fit = min(fit, self.swa_tokens / min(tokens, self.layout.held_tokens))
         if self.state_slots is not None:
             fit = min(fit, self.state_slots / self.layout.options.state_slots_per_request)
         return fit
@@ -114,14 +136,23 @@ class SglangPool:
         return int(self.concurrency(tokens))
 
     def longest_tokens(self, limit: int = 1 << 30) -> int:
-        """The longest sequence that fits alone, in tokens, at most ``limit``."""
-        return min(self.printed_tokens, limit) if self.sequences(1) else 0
+        """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does.
+
+        All of the pages, unless the windowed layers' pool is smaller than what one sequence holds there.
+        """
+        if not self.sequences(1):
+            return 0
+        held = self.printed_tokens
+        if self.swa_tokens is not None and self.swa_tokens < self.layout.held_tokens:
+            held = self.swa_tokens
+        return min(held, limit)
 
 
 def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
     """The layout on the fullest stage. ``sharding.tp`` is attention's own: with DP attention, SGLang's tp // dp.
 
     Layers that share earlier ones' KV are allocated all the same. The smallest pool of all ranks holds for all.
+    Chunked layers share the windowed layers' pool, a chunk as the window (``resolve_sliding_window_size``).
     """
     found = kv.specs(
         model,
@@ -134,21 +165,27 @@ def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options =
     )
     if isinstance(found, Unknown):
         return found
-    if any(spec.kind == "chunked" for spec in found):
-        return Unknown("SGLang's pool of chunked attention is not known here")
-    if not any(spec.row_bytes for spec in found):
-        return Unknown("the model keeps no KV, only states, and such a pool's rule is unknown")
-    order, start, best = kv.sequence([spec.count for spec in found]), 0, (0, 0, 0)
-    pp = 1 if options.whole_model_per_stage else sharding.pp
-    for part in kv.sglang_stages(len(order), pp):
-        here = [found[kind] for kind in order[start : start + part]]
-        start += part
-        full = sum(spec.row_bytes for spec in here if spec.kind == "full")
-        swa = sum(spec.row_bytes for spec in here if spec.kind == "sliding")
-        best = max(best, (full, swa, sum(spec.state_bytes for spec in here)), key=lambda stage: stage[0] + stage[1])
+    if sharding.dcp > 1:
+        return Unknown("SGLang's pool under a decode context split is not known here")
+    full, swa, state, span = [], [], [], 0
+    for spec in found:
+        windowed = options.windows and spec.span_tokens is not None
+        full.append(0 if windowed else spec.row_bytes)
+        swa.append(spec.row_bytes if windowed else 0)
+        state.append(spec.state_bytes)
+        span = max(span, spec.span_tokens or 0) if windowed else span
+    if not any(full) and not any(swa):
+        return Unknown("the model keeps no KV, only states, and SGLang's pool for that is not known here")
+    counts = tuple(spec.count for spec in found)
+    stages: tuple[tuple[int, ...], ...] = (counts,)
+    if sharding.pp > 1 and not options.whole_model_per_stage:
+        stages = kv.stage_counts(counts, kv.sglang_stages(sum(counts), sharding.pp))
+    share = options.swa_ratio if any(full) else 1.0
+    pairs = [(kv.dot(full, stage), kv.dot(swa, stage)) for stage in stages]
+    most = max(pairs, key=lambda pair: pair[0] + share * pair[1]) if len(pairs) > 1 else pairs[0]
+    states = max(kv.dot(state, stage) for stage in stages)
     sparse = any(isinstance(group.attention, Mla) and group.attention.index for group in model.layers)
-    span = max((spec.span_tokens or 0 for spec in found), default=0)
-    return Layout(*best, options.page_tokens or (64 if sparse else 1), span or 1, options)
+    return Layout(*most, states, options.page_tokens or (64 if sparse else 1), span or 1, options)
 
 
 def pool_gib(before_gib: float, after_load_gib: float, mem_fraction_static: float) -> float:

@@ -5,8 +5,9 @@ Rules: vLLM 0.33 ``v1/core/kv_cache_utils.py``, ``v1/kv_cache_interface.py``, ``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from agentroute.capacity import kv
@@ -24,14 +25,16 @@ class Options:
     """What else decides the pool. ``None`` for ``block_tokens``: 16, or 64 for latent attention.
 
     ``batched_tokens`` is ``--max-num-batched-tokens`` (the engine's default is 2,048, on GPUs of 70 GiB and more
-    8,192); ``hybrid`` False charges windowed layers their full length (the V0 engine, some connectors, a disabled
-    hybrid manager); ``align`` is the state cache's mode with prefix caching; ``partition`` is
-    ``VLLM_PP_LAYER_PARTITION``; ``whole_model_check`` is the admission check of 0.15, which charged all layers of the
-    model to one stage.
+    8,192); ``batches_in_flight`` how many such steps a windowed layer keeps beside its window: logs to 0.2x agree with
+    1, 0.33 counts 2 with asynchronous scheduling and with a layer split ``pp`` or one more (``max_in_flight_tokens``);
+    ``hybrid`` False charges windowed layers their full length (the V0 engine, some connectors, a disabled hybrid
+    manager); ``align`` is the state cache's mode with prefix caching; ``partition`` is ``VLLM_PP_LAYER_PARTITION``;
+    ``whole_model_check`` is the admission check of 0.15, which charged all layers of the model to one stage.
     """
 
     block_tokens: int | None = None
     batched_tokens: int = 8_192
+    batches_in_flight: int = 1
     hybrid: bool = True
     align: bool = True
     draft: bool = False
@@ -44,28 +47,26 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """``groups`` groups of layers of one kind; ``extra_blocks`` are state pages beyond the first."""
+    """``groups`` groups of layers of one kind.
+
+    A windowed sequence holds at most ``held_tokens``: its window and the batch in flight, or its chunk and the batch.
+    ``fixed_blocks`` are blocks beside what its tokens fill: one for a window that may begin inside a block, and the
+    pages of a state.
+    """
 
     kind: Kind
     groups: int
     block_tokens: int
-    span_tokens: int = 0
-    extra_blocks: int = 0
+    held_tokens: int | None = None
+    fixed_blocks: int = 0
 
-    def units(self, tokens: int, batched_tokens: int) -> int:
-        """Blocks that one sequence of ``tokens`` tokens takes in one of these groups.
-
-        Windowed layers hold their window and the batch in flight (``SlidingWindowSpec.max_memory_usage_bytes``).
-        """
-        match self.kind:
-            case "full":
-                return -(-tokens // self.block_tokens)
-            case "sliding":
-                return -(-min(self.span_tokens - 1 + batched_tokens, tokens) // self.block_tokens) + 1
-            case "chunked":
-                return -(-min(self.span_tokens + batched_tokens, tokens) // self.block_tokens)
-            case "state":
-                return 1 + self.extra_blocks
+    def units(self, tokens: int) -> int:
+        """Blocks that one sequence of ``tokens`` tokens takes in one of these groups."""
+        if self.kind == "full":
+            return -(-tokens // self.block_tokens)
+        if self.held_tokens is None:
+            return self.fixed_blocks
+        return -(-min(self.held_tokens, tokens) // self.block_tokens) + self.fixed_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +74,37 @@ class Layout:
     """How a sharded model's cache is laid out: everything but the memory it is given.
 
     ``block_bytes`` is one block of all layers of a group on the fullest stage, per accelerator. ``dcp`` ranks share
-    one sequence's tokens, so a block holds ``dcp`` times as many. ``check_bytes`` are the (row bytes, group) pairs
+    one sequence's tokens, so a block holds ``dcp`` times as many. ``check`` are the (bytes of a block, group) pairs
     that the admission check sums.
     """
 
     groups: tuple[Group, ...]
     block_bytes: int
-    batched_tokens: int
     check: tuple[tuple[int, Group], ...]
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of the smallest block."""
-        return min(group.block_tokens for group in self.groups if group.kind != "state" or len(self.groups) == 1)
+        """Tokens of the smallest block; 1 where only states are kept, which hold any length."""
+        return min((group.block_tokens for group in self.groups if group.kind != "state"), default=1)
 
     def units(self, tokens: int) -> int:
         """Blocks of the pool that one sequence of ``tokens`` tokens takes."""
-        return sum(group.groups * group.units(tokens, self.batched_tokens) for group in self.groups)
+        total = 0
+        for group in self.groups:
+            total += group.groups * group.units(tokens)
+        return total
 
     def pool(self, kv_gib: float) -> VllmPool:
-        """The pool in ``kv_gib`` GiB of KV memory per accelerator (the least of all ranks)."""
+        """The pool in ``kv_gib`` GiB of KV memory per accelerator (the least of all ranks), states included."""
         return VllmPool(self, max(0, int(kv_gib * GIB / self.block_bytes)))
+
+    def pool_of(self, cache_gib: float) -> VllmPool:
+        """The same: KV and states share one pool of pages."""
+        return self.pool(cache_gib)
 
     def needed_gib(self, tokens: int) -> float:
         """GiB per accelerator for one sequence of ``tokens`` tokens, as the admission check counts it."""
-        return sum(bytes_ * group.units(tokens, self.batched_tokens) for bytes_, group in self.check) / GIB
+        return sum(bytes_ * group.units(tokens) for bytes_, group in self.check) / GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +114,58 @@ class VllmPool:
     layout: Layout
     blocks: int
 
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of the smallest block."""
+        return self.layout.block_tokens
+
     def units(self, tokens: int) -> int:
         """Blocks that one sequence of ``tokens`` tokens takes."""
         return self.layout.units(tokens)
 
     def concurrency(self, tokens: int) -> float:
         """Sequences of ``tokens`` tokens that fit at once, as the log prints it: a fraction."""
-        return self.blocks / self.units(tokens)
+        return self.blocks / self.layout.units(tokens)
 
     def sequences(self, tokens: int) -> int:
         """Whole sequences of ``tokens`` tokens that fit at once."""
-        return self.blocks // self.units(tokens)
+        return self.blocks // self.layout.units(tokens)
 
     def printed_tokens(self, rule: TokenRule, max_model_len: int | None = None) -> int | Unknown:
         """The number of tokens that the start-up log prints under ``rule``."""
-        if rule == "blocks_per_group":
+        if rule == "blocks_per_group" and any(group.kind != "state" for group in self.layout.groups):
             return self.blocks // sum(group.groups for group in self.layout.groups) * self.layout.block_tokens
         if max_model_len is None:
-            return Unknown("the newer count of tokens depends on max_model_len, which is unknown")
+            return Unknown("the count of tokens depends on max_model_len, which is unknown")
         return int(self.concurrency(max_model_len) * max_model_len)
 
     def longest_tokens(self, limit: int = 1 << 30) -> int:
-        """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does."""
-        return longest(self.layout.units, self.blocks, limit)
+        """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does.
+
+        Beyond the widest window only full layers grow, so what the others leave is theirs; before it, and where their
+        blocks differ, it is searched for.
+        """
+        fixed, growing, widest, sizes = 0, 0, 0, set()
+        for group in self.layout.groups:
+            if group.kind == "full":
+                growing += group.groups
+                sizes.add(group.block_tokens)
+            else:
+                held = group.held_tokens or 0
+                widest, fixed = max(widest, held), fixed + group.groups * group.units(held)
+        left = self.blocks - fixed
+        if left >= 0 and not growing:
+            return limit
+        if len(sizes) > 1:
+            return longest(self.layout.units, self.blocks, limit)
+        found = left // growing * sizes.pop() if left >= 0 else 0
+        if found >= widest:
+            return min(found, limit)
+        return longest(self.layout.units, self.blocks, min(widest, limit))
 
 
 def longest(units: Callable[[int], float], blocks: float, limit: int) -> int:
-    """The largest number of tokens, at most ``limit``, whose ``units`` do not exceed ``blocks``."""
+    """The largest number of tokens, at most ``limit``, whose ``units`` do not exceed ``blocks``; else 0."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
@@ -154,25 +186,41 @@ def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options =
     )
     if isinstance(found, Unknown):
         return found
-    if not any(spec.row_bytes for spec in found):
-        return Unknown("the model keeps no KV, only states, and such a pool's rule is unknown")
     if not options.hybrid:
         found = tuple(s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found)
+    if sharding.dcp > 1 and any(spec.kind == "sliding" for spec in found):
+        return Unknown("vLLM refuses a decode context split of layers with a sliding window")
     latent = any(isinstance(group.attention, Mla) for group in model.layers)
     block = options.block_tokens or (64 if latent else 16)
-    if all(spec.kind == "full" for spec in found) or len(found) == 1:
+    if len(found) == 1 or all(spec.kind == "full" for spec in found):
         return _uniform(found, block, sharding, options)
     return _hybrid(found, block, 64 if latent else 16, sharding, options)
 
 
+def _group(spec: Spec, groups: int, block_tokens: int, options: Options) -> Group:
+    """How many blocks a sequence takes: ``SlidingWindowSpec``, ``ChunkedLocalAttentionSpec`` and ``MambaSpec``."""
+    batch, span = options.batched_tokens * options.batches_in_flight, spec.span_tokens or 0
+    match spec.kind:
+        case "full":
+            return Group("full", groups, block_tokens)
+        case "sliding":
+            return Group("sliding", groups, block_tokens, span - 1 + batch, 1)
+        case "chunked":
+            return Group("chunked", groups, block_tokens, span + batch)
+        case "state":
+            return Group("state", groups, block_tokens, None, (2 if options.align else 1) + options.speculative_tokens)
+
+
 def _uniform(found: tuple[Spec, ...], block: int, sharding: Sharding, options: Options) -> Layout:
-    """One group, whose layers may keep rows of different sizes (``UniformTypeKVCacheSpecs``)."""
-    group = Group(found[0].kind, 1, block * sharding.dcp, found[0].span_tokens or 0)
-    stages = _stages([spec.count for spec in found], sharding.pp, options.partition)
-    rows = [sum(spec.row_bytes * n for spec, n in zip(found, stage, strict=True)) for stage in stages]
-    whole = sum(spec.row_bytes * spec.count for spec in found)
-    check = whole if options.whole_model_check else max(rows)
-    return Layout((group,), max(rows) * block, options.batched_tokens, ((check * block, group),))
+    """One group, whose layers may keep rows or states of different sizes (``UniformTypeKVCacheSpecs``)."""
+    group = _group(found[0], 1, block * sharding.dcp, options)
+    sizes = [spec.state_bytes or spec.row_bytes * block for spec in found]
+    counts = tuple(spec.count for spec in found)
+    whole = fullest = kv.dot(sizes, counts)
+    if sharding.pp > 1:
+        stages = kv.stage_counts(counts, _parts(sum(counts), sharding.pp, options.partition))
+        fullest = max(kv.dot(sizes, stage) for stage in stages)
+    return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
 
 
 def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding, options: Options) -> Layout | Unknown:
@@ -181,54 +229,47 @@ def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding
     A state decides the attention block: enough tokens of attention to be as large as one state, rounded up to the
     kernel's step (``_align_hybrid_block_size``). A smaller page gets more tokens until it is as large as the largest.
     """
-    row = max(spec.row_bytes for spec in found)
-    state = max(spec.state_bytes for spec in found)
+    row = state = most = 0
+    least = found[0].count
+    for spec in found:
+        row, state = max(row, spec.row_bytes), max(state, spec.state_bytes)
+        least, most = min(least, spec.count), max(most, spec.count)
+    if not row:
+        return Unknown("vLLM's pages for states of several sizes, without KV, are not known here")
     if state:
         block = max(block, -(-state // (row * kernel)) * kernel)
     page = row * block
-    least, most = min(s.count for s in found), max(s.count for s in found)
     size = most if most < least * 1.5 else least
     groups, check = [], []
     for spec in found:
         if spec.row_bytes and row % spec.row_bytes:
             return Unknown(f"pages of {spec.row_bytes} and {row} bytes a token cannot be made alike")
         tokens = block * (row // spec.row_bytes) if spec.row_bytes else block
-        extra = (1 if options.align else 0) + options.speculative_tokens
         # A state is never spread over the ranks of a decode context split.
         dcp = 1 if spec.kind == "state" else sharding.dcp
-        group = Group(spec.kind, -(-spec.count // size), tokens * dcp, spec.span_tokens or 0, extra)
+        group = _group(spec, -(-spec.count // size), tokens * dcp, options)
         groups.append(group)
         check.append((page * spec.count, group))
     fullest = size
     if sharding.pp > 1:
-        counts, dealt = [spec.count for spec in found], [group.groups for group in groups]
-        fullest = _fullest(counts, dealt, sharding.pp, options.partition)
+        counts = tuple([spec.count for spec in found])
+        parts = _parts(sum(counts), sharding.pp, options.partition)
+        fullest = _fullest(counts, tuple([group.groups for group in groups]), parts)
         if not options.whole_model_check:
             check = [(page * fullest * group.groups, group) for group in groups]
-    return Layout(tuple(groups), page * fullest, options.batched_tokens, tuple(check))
+    return Layout(tuple(groups), page * fullest, tuple(check))
 
 
 def _parts(layers: int, pp: int, partition: tuple[int, ...] | None) -> tuple[int, ...]:
     return partition if partition and sum(partition) == layers else kv.vllm_stages(layers, pp)
 
 
-def _stages(counts: Sequence[int], pp: int, partition: tuple[int, ...] | None) -> list[list[int]]:
-    """How many layers of each kind stand on each stage."""
-    if pp == 1:
-        return [list(counts)]
-    order, start, stages = kv.sequence(counts), 0, []
-    for part in _parts(len(order), pp, partition):
-        here = order[start : start + part]
-        stages.append([here.count(kind) for kind in range(len(counts))])
-        start += part
-    return stages
-
-
-def _fullest(counts: Sequence[int], groups: Sequence[int], pp: int, partition: tuple[int, ...] | None) -> int:
+@lru_cache(maxsize=1_024)
+def _fullest(counts: tuple[int, ...], groups: tuple[int, ...], parts: tuple[int, ...]) -> int:
     """Layers of the fullest group on the fullest stage; a kind's layers are dealt to its groups in turn."""
     dealt, start, most = [0] * len(counts), 0, 1
     order = kv.sequence(counts)
-    for part in _parts(len(order), pp, partition):
+    for part in parts:
         here: dict[tuple[int, int], int] = {}
         for kind in order[start : start + part]:
             key = (kind, dealt[kind] % groups[kind])

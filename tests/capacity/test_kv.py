@@ -146,6 +146,13 @@ def test_groups_are_spread_evenly(counts: list[int]) -> None:
         assert abs(order[:half].count(group) - count * half / len(order)) <= 1
 
 
+def test_stages_take_the_layers_in_order() -> None:
+    # Six of one kind and two of another, which stand third and seventh.
+    assert kv.sequence((6, 2)) == (0, 0, 1, 0, 0, 0, 1, 0)
+    assert kv.stage_counts((6, 2), (4, 4)) == ((3, 1), (3, 1))
+    assert kv.stage_counts((6, 2), (2, 2, 2, 2)) == ((2, 0), (1, 1), (2, 0), (1, 1))
+
+
 def test_alike_layers_are_counted_together() -> None:
     found = kv.specs(shipped().model("deepseek-v3"), 1, "bf16")
     assert found == (Spec("full", 61, 1_152),)

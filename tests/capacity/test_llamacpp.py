@@ -6,8 +6,9 @@ import pytest
 
 from agentroute.capacity import llamacpp
 from agentroute.capacity.kv import KvType, Unknown
-from agentroute.capacity.llamacpp import LlamaPool, Options
+from agentroute.capacity.llamacpp import Layout, LlamaPool, Options
 from agentroute.catalogue import shipped
+from agentroute.shape.sharding import Sharding
 
 
 def cache(
@@ -82,5 +83,56 @@ def test_a_state_does_not_grow_with_the_context_but_with_the_sequences() -> None
     assert 2 * (one.bytes - 256 * 4 * 2_048) == two.bytes - 256 * 4 * 2_048
 
 
-def test_chunked_attention_has_a_reason() -> None:
-    assert isinstance(llamacpp.pool(shipped().model("llama-4-scout"), 8_192, "fp16"), Unknown)
+def test_a_chunk_is_a_window_to_the_cache() -> None:
+    # 12 full layers of 32,768 cells and 36 chunked ones of 8,192 + 512, each row 4,096 B.
+    found = cache("llama-4-scout", 32_768)
+    assert (found.swa_cells, found.mib) == (8_704, 12 * 128 + 36 * 34)
+
+
+def laid_out(name: str, devices: int = 1, options: Options | None = None) -> Layout:
+    found = llamacpp.layout(shipped().model(name), Sharding(pp=devices), "fp16", options or Options())
+    assert not isinstance(found, Unknown), found.reason
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "gib", "cells"),
+    [
+        ("llama-3.1-8b", 1, 1.0, 8_192),  # 131,072 B a cell
+        ("llama-3.1-8b", 2, 1.0, 15_392),  # 17 of 32 layers on the first device: 15,420 cells, whole 32s
+        ("gpt-oss-120b", 1, 1.0, 28_352),  # 18 windowed layers keep 768 cells, 27 MiB; 18 full ones share the rest
+        ("gpt-oss-120b", 1, 0.01, 128),  # 145 cells of all 36 layers, whole 32s
+    ],
+)
+def test_the_largest_context_that_a_memory_holds(model: str, devices: int, gib: float, cells: int) -> None:
+    assert laid_out(model, devices).pool(gib).cells == cells
+
+
+def test_a_tensor_split_moves_the_limit_to_the_device_with_most_layers() -> None:
+    even, uneven = laid_out("qwen2.5-32b", 2), laid_out("qwen2.5-32b", 2, Options(shares=(10.0, 6.0)))
+    assert even.devices == ((33,), (31,))
+    assert uneven.devices == ((41,), (23,))
+    assert uneven.pool(4.0).cells < even.pool(4.0).cells
+
+
+def test_a_row_split_leaves_the_cache_with_its_layer() -> None:
+    model = shipped().model("qwen3-32b")
+    assert llamacpp.layout(model, Sharding(tp=2), "fp16") == llamacpp.layout(model, Sharding(pp=2), "fp16")
+
+
+def test_a_cache_holds_no_more_sequences_than_it_was_made_for() -> None:
+    pool = laid_out("llama-3.1-8b", options=Options(sequences=4)).pool(4.0)
+    assert pool.cells == 32_768
+    assert [pool.sequences(tokens) for tokens in (1, 8_192, 8_193, 32_768, 32_769)] == [4, 4, 3, 1, 0]
+    own = laid_out("llama-3.1-8b", options=Options(sequences=4, unified=False)).pool(4.0)
+    assert own.cells == 8_192
+    assert [own.concurrency(tokens) for tokens in (1, 8_192, 16_384)] == [4, 4, 0.5]
+
+
+def test_where_only_windows_are_kept_memory_sets_no_limit() -> None:
+    assert laid_out("mistral-7b").pool(4.0).longest_tokens() == llamacpp.MOST_CELLS
+    assert laid_out("mistral-7b").pool(0.5).longest_tokens() == 4_096
+
+
+def test_a_decode_context_split_has_a_reason() -> None:
+    assert isinstance(llamacpp.layout(shipped().model("glm-5"), Sharding(tp=2, dcp=2), "fp16"), Unknown)

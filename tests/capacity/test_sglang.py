@@ -70,5 +70,45 @@ def test_the_longest_sequence_is_the_pool_and_a_window_never_stops_it() -> None:
     assert laid_out("gemma-4-26b-a4b").pool(0.0).longest_tokens() == 0
 
 
-def test_chunked_attention_has_a_reason() -> None:
-    assert isinstance(sglang.layout(shipped().model("llama-4-scout"), Sharding(tp=8), "bf16"), Unknown)
+def test_chunked_layers_share_the_pool_of_windowed_ones() -> None:
+    layout = laid_out("llama-4-scout", tp=8)
+    assert (layout.full_bytes, layout.swa_bytes, layout.span_tokens) == (12 * 512, 36 * 512, 8_192)
+
+
+def test_models_that_it_does_not_know_as_hybrid_keep_everything() -> None:
+    layout = laid_out("gemma-3-27b", options=Options(windows=False))
+    assert (layout.full_bytes, layout.swa_bytes) == (62 * 8_192, 0)
+    assert layout.pool(10.0).swa_tokens is None
+
+
+def test_states_have_their_share_beside_the_kv_unless_it_is_given() -> None:
+    layout = laid_out("granite-4.0-h-micro")
+    kv_gib, state_gib = layout.split(5.81)
+    assert layout.pool_of(5.81) == layout.pool(kv_gib) == layout.pool(kv_gib, state_gib)
+    assert layout.pool(kv_gib, 0.0).sequences(1) == 0
+
+
+def test_every_stage_bounds_the_pool_by_its_own_layers() -> None:
+    # 36 linear layers and 4 of attention on two stages: 18 and 2 on each.
+    one, two = laid_out("granite-4.0-h-micro"), laid_out("granite-4.0-h-micro", pp=2)
+    assert (two.full_bytes * 2, two.state_bytes * 2) == (one.full_bytes, one.state_bytes)
+
+
+def test_a_sequence_holds_its_window_and_what_it_has_not_freed_yet() -> None:
+    pool = laid_out("gpt-oss-120b").pool(10.0)
+    assert pool.layout.held_tokens == 128 + 128 + 2
+    assert pool.swa_tokens is not None
+    assert pool.concurrency(258) == pytest.approx(pool.swa_tokens / 258)
+    assert pool.concurrency(8_192) == pool.blocks / 8_192
+
+
+def test_a_windowed_pool_smaller_than_a_window_is_the_limit() -> None:
+    pool = laid_out("gemma-4-26b-a4b").pool(0.1)
+    assert pool.swa_tokens is not None
+    assert pool.swa_tokens < pool.layout.held_tokens
+    assert pool.longest_tokens() == pool.swa_tokens
+    assert (pool.sequences(pool.swa_tokens), pool.sequences(pool.swa_tokens + 1)) == (1, 0)
+
+
+def test_a_decode_context_split_has_a_reason() -> None:
+    assert isinstance(sglang.layout(shipped().model("glm-5"), Sharding(tp=8, dcp=8), "bf16"), Unknown)

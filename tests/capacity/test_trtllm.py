@@ -29,6 +29,24 @@ def test_one_sequence_needs_whole_blocks() -> None:
     assert trtllm.needed_gib(model, Sharding(), "bf16", 33) == pytest.approx(64 * 131_072 / 2**30)
 
 
+def test_without_a_window_given_every_layer_keeps_everything() -> None:
+    whole = trtllm.layout(shipped().model("gpt-oss-120b"), Sharding(), "bf16", trtllm.Options(windows=False))
+    assert whole == trtllm.Layout(36 * 2_048, 32)
+    windows = trtllm.layout(shipped().model("gpt-oss-120b"), Sharding(), "bf16", trtllm.Options(windows=True))
+    assert isinstance(windows, Unknown)
+
+
+def test_the_pool_of_a_layout_is_whole_blocks() -> None:
+    layout = trtllm.layout(shipped().model("llama-3.1-8b"), Sharding(), "bf16", trtllm.Options(block_tokens=64))
+    assert isinstance(layout, trtllm.Layout)
+    assert layout.pool(1.0) == layout.pool_of(1.0) == Pool(128, 64)
+    assert layout.pool(-1.0).blocks == 0
+
+
+def test_a_decode_context_split_has_a_reason() -> None:
+    assert isinstance(trtllm.layout(shipped().model("glm-5"), Sharding(tp=2, dcp=2), "bf16"), Unknown)
+
+
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "qwen3.5-122b-a10b"])
 def test_what_no_log_confirms_has_a_reason(name: str) -> None:
     assert isinstance(trtllm.pool(shipped().model(name), Sharding(), "bf16", 10.0), Unknown)

@@ -94,6 +94,12 @@ def test_decode_context_split_multiplies_the_block() -> None:
     assert eight.pool(19.47).printed_tokens("blocks_per_group") == 2_720_768
 
 
+def test_a_window_is_not_split_over_a_decode_context() -> None:
+    model, split = shipped().model("gpt-oss-120b"), Sharding(tp=8, dcp=8)
+    assert isinstance(vllm.layout(model, split, "bf16"), Unknown)
+    assert isinstance(vllm.layout(model, split, "bf16", Options(hybrid=False)), Layout)
+
+
 def test_a_pool_is_whole_blocks() -> None:
     layout = laid_out("llama-3.1-8b")
     assert layout.pool(layout.block_bytes * 10.99 / GIB).blocks == 10
@@ -102,16 +108,45 @@ def test_a_pool_is_whole_blocks() -> None:
     assert layout.pool(0.0).longest_tokens() == 0
 
 
+def test_a_model_of_states_only_has_a_pool_of_their_pages() -> None:
+    state = Linear(kind="linear", conv_elements=3_000, ssm_elements=100_000)
+    layout = vllm.layout(_with(state), Sharding(), "bf16", Options(align=False))
+    assert isinstance(layout, Layout)
+    assert layout.block_bytes == 32 * (3_000 * 2 + 100_000 * 4)
+    pool = layout.pool(layout.block_bytes * 10.5 / GIB)
+    assert (pool.blocks, pool.sequences(1), pool.sequences(1_000_000)) == (10, 10, 10)
+    assert pool.longest_tokens(1_000_000) == 1_000_000
+    assert isinstance(pool.printed_tokens("blocks_per_group"), Unknown)
+    assert pool.printed_tokens("concurrency", 4_096) == 40_960
+    aligned = vllm.layout(_with(state), Sharding(), "bf16", Options(align=True))
+    assert isinstance(aligned, Layout)
+    assert aligned.pool(layout.block_bytes * 10.5 / GIB).sequences(1) == 5
+
+
+def test_a_window_keeps_every_batch_in_flight() -> None:
+    one, two = laid_out("gpt-oss-120b"), laid_out("gpt-oss-120b", options=Options(batches_in_flight=2))
+    assert two.units(131_072) - one.units(131_072) == 8_192 // 16
+    assert two.block_bytes == one.block_bytes
+
+
 def test_what_has_no_rule_has_a_reason() -> None:
-    state = Linear(kind="linear", conv_elements=64, ssm_elements=64)
     base = shipped().model("llama-3.1-8b")
-    only_states = base.model_copy(
-        update={"layers": tuple(group.model_copy(update={"attention": state}) for group in base.layers)}
-    )
-    for model, words in ((only_states, "only states"), (_uneven(base), "cannot be made alike")):
+    for model, words in ((_two_states(), "states of several sizes"), (_uneven(base), "cannot be made alike")):
         found = vllm.layout(model, Sharding(), "bf16")
         assert isinstance(found, Unknown)
         assert words in found.reason
+
+
+def _with(state: Linear) -> Model:
+    """Llama 3.1 8B with a state in each of its 32 layers instead of attention."""
+    base = shipped().model("llama-3.1-8b")
+    return base.model_copy(update={"layers": (base.layers[0].model_copy(update={"attention": state}),)})
+
+
+def _two_states() -> Model:
+    one = _with(Linear(kind="linear", conv_elements=64, ssm_elements=64))
+    two = _with(Linear(kind="linear", conv_elements=64, ssm_elements=128))
+    return one.model_copy(update={"layers": (*one.layers, *two.layers)})
 
 
 def _uneven(base: Model) -> Model:
