@@ -167,11 +167,20 @@ def test_a_recalled_size_is_shown_as_assumed(name: str) -> None:
 
 WITHOUT_INPUT_EMBEDDING = {
     "deepseek-v2-lite", "deepseek-v3.2", "glm-4.5", "glm-5", "gpt-oss-120b", "gpt-oss-20b",
-    "nemotron-3-super-120b-a12b", "qwen3.5-35b-a3b",
+    "ling-3.0-flash", "nemotron-3-super-120b-a12b", "qwen3.5-35b-a3b",
 }  # fmt: skip
 """Models whose published active figure leaves out the input embedding, which a token only looks up."""
 LAYERS_ALONE = {"minimax-m2.5"}
 """Models whose published active figure leaves out the output layer, too."""
+
+PARTLY_UNKNOWN = {
+    # Its metadata holds no query heads and no MLP.
+    "smollm2-135m": {"tied_embeddings", "attention.heads", "mlp"},
+    "muse-glimmer-30b": {"vocab_size", "tied_embeddings", "mlp"},
+    # Hyper-connections are part of its layers and not in the shape.
+    "qwen3.8-flash-next": {"attention.parameters"},
+}
+"""Models whose shape lacks parts, so that their size cannot be counted."""
 
 
 def of_origin(*origins: str) -> list[str]:
@@ -188,8 +197,8 @@ def test_at_least_forty_models_ship() -> None:
 def test_a_published_size_is_counted_within_3_percent(name: str) -> None:
     model = C.model(name)
     counted = count(model)
-    if name == "smollm2-135m":  # its metadata holds no query heads and no MLP
-        assert set(counted.unknown) == {"tied_embeddings", "attention.heads", "mlp"}
+    if name in PARTLY_UNKNOWN:
+        assert {*counted.unknown} == PARTLY_UNKNOWN[name]
         return
     assert model.parameters is not None
     assert None not in (counted.total, counted.active, counted.lookup, counted.output)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from agentroute.capacity import kv, llamacpp, sglang, trtllm, vllm
 from agentroute.capacity.kv import MIB, KvType, Unknown
-from agentroute.capacity.loaded import sharding, weights_gib
+from agentroute.capacity.loaded import sharding, weigh
 from agentroute.capacity.records import Record
 from agentroute.shape.model import Gqa, Linear, Model
 
@@ -109,13 +109,13 @@ def _sglang(record: Record, model: Model, kv_type: KvType) -> list[Candidate] | 
 
 def _sglang_pools_gib(record: Record, model: Model) -> float | None:
     """GiB for the pools from free memory; what was free before loading is what is free after it, and the weights."""
-    after, share = record.avail_after_load_gib, record.gpu_memory_utilization
-    load = record.model_load_gib_per_gpu or weights_gib(record, model)
+    before, after, share = record.avail_before_gib, record.avail_after_load_gib, record.gpu_memory_utilization
     if after is None or share is None:
         return None
-    before = record.avail_before_gib
     if before is None:
-        before = None if isinstance(load, Unknown) else after + load
+        counted = weigh(record, model)
+        load = record.model_load_gib_per_gpu or (None if isinstance(counted, Unknown) else counted.gib)
+        before = None if load is None else after + load
     return None if before is None else sglang.pool_gib(before, after, share)
 
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 from agentroute.capacity import kv, weights
-from agentroute.capacity.kv import Unknown
+from agentroute.capacity.kv import GIB, Unknown
 from agentroute.capacity.records import Record
 from agentroute.shape.model import Model, MoeMlp
 from agentroute.shape.sharding import Sharding
+
+ROOM_BAND = 0.05
+"""How far counted weights may be above the room for them: as far as they are met elsewhere."""
+
+
+FEWER_BITS = 0.6
+"""Weights below this share of what they weigh in 16 bits are quantised: in 8 bits they weigh half."""
 
 
 def sharding(record: Record) -> Sharding:
@@ -29,23 +39,71 @@ def quantisation(record: Record, model: Model) -> weights.Quantisation | Unknown
     return weights.QUANTISATIONS[word]
 
 
-def weights_gib(record: Record, model: Model) -> float | Unknown:
-    """GiB of weights per accelerator of ``record``; a reason where they could not have fitted as it says."""
-    found = quantisation(record, model)
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """GiB of weights per accelerator; ``rule`` names what the log left open and its own figure chose."""
+
+    gib: float
+    rule: str | None = None
+
+
+def weigh(record: Record, model: Model) -> Weighed | Unknown:
+    """The weights of ``record``; a reason where they could not have fitted as it says.
+
+    What was kept of a log often lacks its tensor split. Where the recorded one cannot have been, the one that agrees
+    with the logged weights is taken, if it is one alone.
+    """
+    found, parts = quantisation(record, model), weights.Parts.of(model)
     if isinstance(found, Unknown):
         return found
-    size = weights.gib(
-        model,
-        sharding(record),
-        found,
+    if isinstance(parts, Unknown):
+        return parts
+    split = sharding(record)
+    size, room, logged = _split_gib(record, parts, found, split), _room_gib(record), record.model_load_gib_per_gpu
+    if record.weights_quant is None and logged and logged < FEWER_BITS * size:
+        return Unknown(f"in 16 bits they weigh {size:.0f} GiB: they are kept in fewer, and the log does not say how")
+    if room is None or size <= room * (1 + ROOM_BAND):
+        return Weighed(size)
+    others = [split.model_copy(update={"tp": split.tp * more}) for more in (2, 4, 8, 16)]
+    sizes = {other: _split_gib(record, parts, found, other) for other in others}
+    agreeing = [one for one, gib in sizes.items() if logged and abs(gib - logged) <= ROOM_BAND * logged]
+    if len(agreeing) == 1:
+        return Weighed(sizes[agreeing[0]], f"weights over {agreeing[0]}")
+    return Unknown(
+        f"at the recorded split and quantisation, weights take {size:.0f} GiB of the {room:.0f} GiB that were free: "
+        "the log does not show one of the two"
+    )
+
+
+def _split_gib(record: Record, parts: weights.Parts, kept: weights.Quantisation, split: Sharding) -> float:
+    size = parts.gib(
+        split,
+        kept,
         stages=kv.sglang_stages if record.engine == "sglang" else kv.vllm_stages,
         dense_over_replicas=record.engine == "sglang",
         draft=record.draft_tokens > 0,
     )
-    free, load = record.avail_after_load_gib, record.model_load_gib_per_gpu
-    if not isinstance(size, Unknown) and free is not None and load is not None and size > free + load:
-        return Unknown(
-            f"at the recorded split and quantisation, weights take {size:.0f} GiB of the {free + load:.0f} GiB that "
-            "were free: the log does not show one of the two"
-        )
-    return size
+    return size + _left_by_conversion_gib(record, kept, parts.expert_tensor_elements(split))
+
+
+def _left_by_conversion_gib(record: Record, kept: weights.Quantisation, elements: float) -> float:
+    """What vLLM counts as weights on MI300 beside them, with experts in fp8.
+
+    On ROCm it prints how much less memory is free (``platforms/rocm.py::get_current_memory_usage``), so freed buffers
+    that PyTorch keeps count. MI300's fp8 has another zero, and to find the bytes to change takes a mask as large as the
+    tensor (``normalize_e4m3fn_to_e4m3fnuz``).
+    """
+    converts = record.engine == "vllm" and re.search(r"\bMI3(00|08|25)", record.gpu or "") and kept.experts == 1.0
+    return elements / GIB if converts else 0.0
+
+
+def _room_gib(record: Record) -> float | None:
+    """GiB that weights could have taken: free before loading, or what the engine may use beside KV."""
+    free, load, kv_gib = record.avail_after_load_gib, record.model_load_gib_per_gpu, record.kv_memory_gib_per_gpu
+    if record.avail_before_gib is not None:
+        return record.avail_before_gib
+    if free is not None and load is not None:
+        return free + load
+    if record.gpu_mem_gib is None or record.gpu_memory_utilization is None or kv_gib is None:
+        return None
+    return record.gpu_mem_gib * record.gpu_memory_utilization - kv_gib

@@ -18,7 +18,7 @@ from agentroute.capacity.candidates import (
     with_draft,
 )
 from agentroute.capacity.kv import Unknown
-from agentroute.capacity.loaded import weights_gib
+from agentroute.capacity.loaded import weigh
 from agentroute.capacity.records import Record
 from agentroute.shape.model import Model
 
@@ -83,17 +83,20 @@ def predict(record: Record, model: Model | None) -> list[Prediction]:
     predictions = []
     for quantity, value in figures.items():
         if quantity == "weights":
-            known = weights_gib(record, model) if model else no_model(record)
-            number, reason = (None, known.reason) if isinstance(known, Unknown) else (known, None)
-            predictions.append(Prediction(record.id, quantity, number, value, reason))
+            known = weigh(record, model) if model else no_model(record)
+            if isinstance(known, Unknown):
+                predictions.append(Prediction(record.id, quantity, None, value, known.reason))
+            else:
+                rule = known.rule
+                predictions.append(Prediction(record.id, quantity, known.gib, value, None, rule, rule is not None))
         elif isinstance(best, Unknown) or best is None:
             reason = best.reason if isinstance(best, Unknown) else "no rule applies"
             predictions.append(Prediction(record.id, quantity, None, value, reason))
         else:
             candidate, chosen = best
             number = candidate.figures.get(quantity)
-            reason = None if number is not None else _missing(record, model, quantity)
-            predictions.append(Prediction(record.id, quantity, number, value, reason, candidate.rule, chosen))
+            missing = None if number is not None else _missing(record, model, quantity)
+            predictions.append(Prediction(record.id, quantity, number, value, missing, candidate.rule, chosen))
     return predictions
 
 

@@ -1,36 +1,49 @@
 """How much weight each accelerator carries.
 
 Rules: vLLM 0.33 ``model_executor/layers/linear.py`` (column and row parallel, replicated projections),
-``layers/fused_moe``, SGLang 0.5.23 likewise. Vision and audio parts, biases and what an engine repacks at load are not
-counted: a few per cent.
+``layers/fused_moe``, ``layers/vocab_parallel_embedding.py``; SGLang 0.5.23 likewise. Biases and what an engine repacks
+at load are not counted: a per cent or two.
+
+``Parts`` is a model taken apart once; ``Parts.gib`` is plain arithmetic on it, for many splits of one model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, Unknown
-from agentroute.shape import parameters
-from agentroute.shape.model import Attention, DenseMlp, Gqa, Layers, Mla, Mlp, Model, MoeMlp
+from agentroute.capacity.kv import GIB, MIB, Unknown
+from agentroute.shape.model import Attention, DenseMlp, Gqa, Layers, Linear, Mla, Mlp, Model, MoeMlp
 from agentroute.shape.sharding import Sharding
 
 WIDE = 2.0
-"""Bytes of an element that is not quantised: embeddings, norms and routers always are of this kind."""
+"""Bytes of an element that is not quantised: norms and routers always are of this kind."""
+
+LARGE_BYTES, STEP_BYTES = 10 * MIB, 2 * MIB
+"""A tensor of 10 MiB or more takes whole 2 MiB (PyTorch ``CUDACachingAllocator``: kMinLargeAlloc, kRoundLarge)."""
+
+VOCABULARY_STEP = 64
+"""A vocabulary is padded to a multiple of this (vLLM and SGLang: DEFAULT_VOCAB_PADDING_SIZE)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quantisation:
     """Bytes of one element, scales included, of mixers, of what every token passes, and of routed experts.
 
-    ``expert_width_step``: experts' inner width is padded to a multiple of this by the kernel.
+    ``expert_width_step``: experts' inner width is padded to a multiple of this by the kernel. ``tables``: of embeddings
+    and of the output layer, which only GGUF files quantise. ``four_bit_floats``: that what is below 8 bits can be
+    multiplied as it is, where the accelerator can; integers are widened to 16 bits first.
     """
 
     attention: float = WIDE
     dense: float = WIDE
     experts: float = WIDE
     expert_width_step: int = 1
+    tables: float = WIDE
+    four_bit_floats: bool = False
 
 
 QUANTISATIONS: dict[str, Quantisation] = {
@@ -45,94 +58,248 @@ QUANTISATIONS: dict[str, Quantisation] = {
     "bnb": Quantisation(*(0.5 + 4 / 64,) * 3),
     # Published checkpoints leave all but routed experts in 16 bits: 2-byte scale for 32, 1-byte for 16, 1-byte for 32.
     "int4-experts": Quantisation(experts=0.5 + 2 / 32),
-    "nvfp4": Quantisation(experts=0.5 + 1 / 16),
-    "nvfp4-dense": Quantisation(0.5 + 1 / 16, 0.5 + 1 / 16, 0.5 + 1 / 16),
+    "nvfp4": Quantisation(experts=0.5 + 1 / 16, four_bit_floats=True),
+    "nvfp4-dense": Quantisation(*(0.5 + 1 / 16,) * 3, four_bit_floats=True),
     # gpt-oss: inner width 2,880 is padded to 3,072.
-    "mxfp4": Quantisation(experts=0.5 + 1 / 32, expert_width_step=256),
+    "mxfp4": Quantisation(experts=0.5 + 1 / 32, expert_width_step=256, four_bit_floats=True),
+    # GGUF: blocks of 32 elements with a 2-byte scale (ggml-common.h); q4_0 files keep the output layer in 6.56 bits.
+    # q4_k_m mixes block types: 4.89 bits over the whole file, as llama.cpp's quantize tells of Llama 3.1 8B (recalled).
+    "q8_0": Quantisation(*(34 / 32,) * 3, tables=34 / 32),
+    "q4_0": Quantisation(*(18 / 32,) * 3, tables=(18 / 32 + 6.5625 / 8) / 2),
+    "q4_k_m": Quantisation(*(4.89 / 8,) * 3, tables=4.89 / 8),
 }
 """By the name of the scheme; a checkpoint may deviate."""
 
+EVERYWHERE, TENSOR, DENSE = 0, 1, 2
+"""Over which ranks a tensor is split: over none, over attention's, over those of dense parts."""
+MIXER, ALWAYS, PLAIN = 0, 1, 2
+"""How a tensor is kept: as the quantisation keeps mixers, or what every token passes, or in 16 bits."""
+
+
+class Tensor(NamedTuple):
+    """One weight of one layer: ``elements`` split over ``over``, and ``head`` for each KV head that a rank holds."""
+
+    elements: int
+    over: int
+    kept: int
+    kv_heads: int = 0
+    head: int = 0
+
+
+class Routed(NamedTuple):
+    """Routed experts of one layer: for each unit of their inner width ``up`` elements lead there and ``down`` back."""
+
+    experts: int
+    up: int
+    down: int
+    inner: int
+
+
+class Part(NamedTuple):
+    """One layer of a group."""
+
+    tensors: tuple[Tensor, ...]
+    routed: Routed | None
+
+    def bytes(self, over: tuple[int, int, int], kept: tuple[float, float, float], q: Quantisation, all_: int) -> float:
+        """Bytes on one accelerator; ``over`` and ``kept`` by the numbers above, ``all_`` the ranks of experts."""
+        total = 0.0
+        for elements, split, kind, kv_heads, head in self.tensors:
+            size = elements / over[split]
+            if kv_heads:
+                size += head * (kv_heads / over[1] if kv_heads > over[1] else 1)
+            size *= kept[kind]
+            total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
+        if self.routed is not None:
+            experts, up, down, inner = self.routed
+            width = -(-inner // q.expert_width_step) * q.expert_width_step
+            total += experts * (up + down) * width * q.experts / all_
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A model's weights, one entry for each group of layers.
+
+    ``before``: for each group, how many of its layers stand before each layer. ``table`` and ``own`` are the elements
+    of the embedding and of per-layer embeddings, ``output`` whether an output layer of its own stands on the last
+    stage, and whether also when that is the first. ``encoder`` are a vision part's elements, ``positions`` those of the
+    sines and cosines that every rank keeps, ``joint`` those of the projection that joins a draft's inputs.
+    """
+
+    groups: tuple[Part, ...]
+    before: tuple[tuple[int, ...], ...]
+    draft: tuple[tuple[int, Part], ...]
+    table: int
+    own: int
+    output: tuple[bool, bool]
+    encoder: int
+    positions: int
+    joint: int
+
+    @classmethod
+    def of(cls, model: Model) -> Parts | Unknown:
+        """Take ``model`` apart; a reason where its shape lacks a part."""
+        hidden, vocabulary, tied = model.hidden_size, model.vocab_size, model.tied_embeddings
+        if hidden is None or vocabulary is None or tied is None:
+            return Unknown("the model's shape lacks hidden_size, vocab_size or tied_embeddings")
+        unknown: list[str] = []
+        rows = -(-vocabulary // VOCABULARY_STEP) * VOCABULARY_STEP
+        groups = tuple(_part(group, hidden, unknown, model.per_layer_embedding_size or 0) for group in model.layers)
+        draft = tuple((group.count, _part(group, hidden, unknown)) for group in model.draft_layers)
+        if unknown:
+            return Unknown(f"the model's shape lacks {', '.join(dict.fromkeys(unknown))}")
+        order = kv.sequence([group.count for group in model.layers])
+        return cls(
+            groups=groups,
+            before=tuple(
+                tuple(accumulate((int(kind == one) for kind in order), initial=0)) for one in range(len(groups))
+            ),
+            draft=draft,
+            table=rows * hidden,
+            own=(model.per_layer_embedding_size or 0) * model.layer_count * rows,
+            output=(model.output_layer, model.output_layer and not tied),
+            encoder=model.encoder_parameters or 0,
+            positions=(model.max_context_tokens or 0) * sum(_rotations(model.layers)),
+            joint=2 * hidden * hidden,
+        )
+
+    def expert_tensor_elements(self, sharding: Sharding) -> float:
+        """Elements of the largest tensor of one layer's experts on one accelerator; 0 without experts."""
+        routed = [part.routed for part in self.groups if part.routed]
+        ranks = sharding.tp * sharding.attention_dp
+        return max((one.experts * one.inner * max(one.up, one.down) / ranks for one in routed), default=0.0)
+
+    def gib(
+        self,
+        sharding: Sharding,
+        quantisation: Quantisation = QUANTISATIONS["bf16"],
+        *,
+        stages: Callable[[int, int], Sequence[int]] = kv.vllm_stages,
+        dense_over_replicas: bool = False,
+        draft: bool = False,
+    ) -> float:
+        """GiB of weights on the fullest accelerator; the options are those of ``gib``."""
+        tp, pp, ranks = sharding.tp, sharding.pp, sharding.tp * sharding.attention_dp
+        over = (1, tp, ranks if dense_over_replicas else tp)
+        kept = (quantisation.attention, quantisation.dense, WIDE)
+        sizes = [part.bytes(over, kept, quantisation, ranks) for part in self.groups]
+        table, always = self.table * quantisation.tables / tp, self.positions * WIDE
+        first = table + (self.own + self.encoder) * WIDE / tp
+        last = 0.0
+        if draft:
+            for count, part in self.draft:
+                last += count * (part.bytes(over, kept, quantisation, ranks) + self.joint * WIDE)
+        # A tied output layer is the embedding itself, unless it stands on another stage.
+        last += table if self.output[0 if pp > 1 else 1] else 0.0
+        if pp == 1:
+            layers = sum(size * before[-1] for size, before in zip(sizes, self.before, strict=True))
+            return (first + layers + last + always) / GIB
+        start, most = 0, 0.0
+        for stage, part_layers in enumerate(stages(len(self.before[0]) - 1, pp)):
+            end = start + part_layers
+            size = sum(size * (before[end] - before[start]) for size, before in zip(sizes, self.before, strict=True))
+            size += first if stage == 0 else last if stage == pp - 1 else 0.0
+            start, most = end, max(most, size)
+        return (most + always) / GIB
+
 
 def gib(
-    model: Model,
+    model: Model | Parts,
     sharding: Sharding,
     quantisation: Quantisation = QUANTISATIONS["bf16"],
     *,
-    stages: Callable[[int, int], tuple[int, ...]] = kv.vllm_stages,
+    stages: Callable[[int, int], Sequence[int]] = kv.vllm_stages,
     dense_over_replicas: bool = False,
     draft: bool = False,
 ) -> float | Unknown:
     """GiB of weights on the fullest accelerator.
 
     ``stages`` is the engine's split of layers. With attention replicas, experts are spread over all of their ranks;
-    dense parts over one replica's (vLLM), or with ``dense_over_replicas`` over all (SGLang).
+    dense parts over one replica's (vLLM), or with ``dense_over_replicas`` over all (SGLang). For many splits of one
+    model, take it apart once: ``Parts.of(model)``.
     """
-    unknown: list[str] = []
-    hidden, vocabulary = model.hidden_size, model.vocab_size
-    if hidden is None or vocabulary is None or model.tied_embeddings is None:
-        return Unknown("the model's shape lacks hidden_size, vocab_size or tied_embeddings")
-    dense_ranks = sharding.tp * (sharding.attention_dp if dense_over_replicas else 1)
-    sizes = [_layer(group, hidden, sharding, dense_ranks, quantisation, unknown) for group in model.layers]
-    extra = sum(
-        g.count * _layer(g, hidden, sharding, dense_ranks, quantisation, unknown) for g in model.draft_layers if draft
-    )
-    if unknown:
-        return Unknown(f"the model's shape lacks {', '.join(dict.fromkeys(unknown))}")
-    table = vocabulary * hidden * WIDE / sharding.tp
-    own = (model.per_layer_embedding_size or 0) * model.layer_count * vocabulary * WIDE / sharding.tp
-    order, start, most = kv.sequence([group.count for group in model.layers]), 0, 0.0
-    for stage, part in enumerate(stages(len(order), sharding.pp)):
-        size = sum(sizes[kind] for kind in order[start : start + part])
-        start += part
-        last = stage == sharding.pp - 1
-        size += table + own if stage == 0 else 0.0
-        # A tied output layer is the embedding itself, unless it stands on another stage.
-        size += table if last and (not model.tied_embeddings or stage > 0) else 0.0
-        most = max(most, size + (extra if last else 0.0))
-    return most / GIB
+    parts = model if isinstance(model, Parts) else Parts.of(model)
+    if isinstance(parts, Unknown):
+        return parts
+    return parts.gib(sharding, quantisation, stages=stages, dense_over_replicas=dense_over_replicas, draft=draft)
 
 
-def _layer(
-    group: Layers, hidden: int, sharding: Sharding, dense_ranks: int, q: Quantisation, unknown: list[str]
-) -> float:
-    """Bytes of one layer on one accelerator."""
-    return _mixer(group.attention, hidden, sharding.tp, unknown, group.shares_kv) * q.attention + _mlp(
-        group.mlp, hidden, dense_ranks, sharding.tp * sharding.attention_dp, q, unknown
-    )
+def _rotations(layers: Sequence[Layers]) -> list[int]:
+    """The width of each table of sines and cosines: one for each kind of attention, as if whole heads rotated."""
+    tables: dict[tuple[str, int, bool], int] = {}
+    for group in layers:
+        one = group.attention
+        if isinstance(one, Gqa):
+            tables[one.kind, one.head_dim, one.window_tokens is None] = one.head_dim
+        elif isinstance(one, Mla):
+            tables[one.kind, one.qk_rope_head_dim, True] = one.qk_rope_head_dim
+    return list(tables.values())
 
 
-def _mixer(attention: Attention, hidden: int, tp: int, unknown: list[str], shares_kv: bool) -> float:
-    """Elements of one mixer on one of ``tp`` ranks.
+def _part(group: Layers, hidden: int, unknown: list[str], own: int = 0) -> Part:
+    mixer = _mixer(group.attention, hidden, unknown, group.shares_kv)
+    mlp, routed = _mlp(group.mlp, hidden, unknown)
+    # Norms, and what gates a per-layer embedding and projects it back.
+    rest = Tensor(2 * hidden + 3 * hidden * own, EVERYWHERE, PLAIN)
+    return Part(tuple(one for one in (*mixer, *mlp, rest) if one.elements or one.kv_heads), routed)
 
-    Key and value heads beyond one per rank are copies. Of latent attention, what leads down to the latents and the
-    whole indexer stand on every rank.
+
+def _mixer(one: Attention, hidden: int, unknown: list[str], shares_kv: bool) -> tuple[Tensor, ...]:
+    """Key and value heads beyond one per rank are copies. Of latent attention, what leads down to the latents and the
+    whole indexer stand on every rank, and the way up from the latent is kept a second time, in 16 bits, for decoding
+    (vLLM ``MLACommonImpl.process_weights_after_loading``, SGLang ``w_kc`` and ``w_vc``).
     """
-    every = parameters.attention(attention, hidden, unknown, shares_kv=shares_kv)
-    if isinstance(attention, Gqa) and not shares_kv:
-        values = 0 if attention.k_eq_v else attention.v_head_dim or attention.head_dim
-        one = hidden * (attention.head_dim + values)
-        kept = one * attention.kv_heads
-        return (every - kept) / tp + one * max(1, attention.kv_heads / tp)
-    if isinstance(attention, Mla):
-        rank = attention.q_lora_rank or 0
-        down = hidden * (rank + attention.kv_lora_rank + attention.qk_rope_head_dim)
-        if attention.index is not None:
-            rows = attention.index.heads or 0
-            down += attention.index.head_dim * (hidden + rows * (rank or hidden)) + hidden * rows
-        return (every - down) / tp + down
-    return every / tp
+    if isinstance(one, Gqa):
+        heads = _known(one.heads, "attention.heads", unknown)
+        values = one.v_head_dim or one.head_dim
+        queries = hidden * heads * one.head_dim * (2 if one.output_gate else 1)
+        kept = (0, 0) if shares_kv else (one.kv_heads, hidden * (one.head_dim + (0 if one.k_eq_v else values)))
+        return Tensor(queries, TENSOR, MIXER, *kept), Tensor(heads * values * hidden, TENSOR, MIXER)
+    if isinstance(one, Mla):
+        heads = _known(one.heads, "attention.heads", unknown)
+        nope = _known(one.qk_nope_head_dim, "attention.qk_nope_head_dim", unknown)
+        values = _known(one.v_head_dim, "attention.v_head_dim", unknown)
+        rank, latent, rope = one.q_lora_rank, one.kv_lora_rank, one.qk_rope_head_dim
+        up = latent * heads * (nope + values)
+        found = (
+            Tensor(hidden * ((rank or 0) + latent + rope), EVERYWHERE, MIXER),
+            Tensor((rank or hidden) * heads * (nope + rope), TENSOR, MIXER),
+            Tensor(up, TENSOR, MIXER),
+            Tensor(up, TENSOR, PLAIN),
+            Tensor(heads * values * hidden, TENSOR, MIXER),
+        )
+        if one.index is None:
+            return found
+        queries = _known(one.index.heads, "attention.index.heads", unknown)
+        index = one.index.head_dim * (hidden + queries * (rank or hidden)) + hidden * queries
+        return (*found, Tensor(index, EVERYWHERE, MIXER))
+    if isinstance(one, Linear):
+        return (Tensor(_known(one.parameters, "attention.parameters", unknown), TENSOR, MIXER),)
+    return ()
 
 
-def _mlp(mlp: Mlp | None, hidden: int, dense: int, experts: int, q: Quantisation, unknown: list[str]) -> float:
-    """Bytes of one MLP on one accelerator: dense parts over ``dense`` ranks, routed experts over ``experts``."""
-    if isinstance(mlp, DenseMlp):
-        return parameters.mlp(mlp, hidden, unknown)[0] * q.dense / dense
-    if not isinstance(mlp, MoeMlp):
-        parameters.mlp(mlp, hidden, unknown)
-        return 0.0
-    matrices, width = 3 if mlp.gated else 2, mlp.latent_size or hidden
-    inner = -(-mlp.expert_intermediate_size // q.expert_width_step) * q.expert_width_step
-    routed = mlp.experts * matrices * width * inner * q.experts / experts
-    latent = 2 * hidden * width if mlp.latent_size else 0
-    shared = (hidden * matrices * mlp.shared_intermediate_size + latent) * q.dense / dense
-    return routed + shared + hidden * mlp.experts * WIDE
+def _mlp(one: Mlp | None, hidden: int, unknown: list[str]) -> tuple[tuple[Tensor, ...], Routed | None]:
+    if isinstance(one, DenseMlp):
+        return _dense(hidden, one.intermediate_size, one.gated), None
+    if isinstance(one, MoeMlp):
+        width = one.latent_size or hidden
+        latent = Tensor(2 * hidden * width if one.latent_size else 0, DENSE, ALWAYS)
+        router = Tensor(hidden * one.experts, EVERYWHERE, PLAIN)
+        routed = Routed(one.experts, (2 if one.gated else 1) * width, width, one.expert_intermediate_size)
+        return (*_dense(hidden, one.shared_intermediate_size, one.gated), latent, router), routed
+    if one is None:
+        _known(None, "mlp", unknown)
+    return (), None
+
+
+def _dense(hidden: int, inner: int, gated: bool) -> tuple[Tensor, ...]:
+    up = Tensor(hidden * inner * (2 if gated else 1), DENSE, ALWAYS)
+    return up, Tensor(hidden * inner, DENSE, ALWAYS)
+
+
+def _known(value: int | None, part: str, unknown: list[str]) -> int:
+    if value is None:
+        unknown.append(part)
+        return 0
+    return value

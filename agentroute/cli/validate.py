@@ -18,7 +18,12 @@ from agentroute.cli.output import print_json, print_table
 from agentroute.errors import FileError
 from agentroute.shape.model import Model
 
-ALIASES = {"trinity": "trinity-nano"}
+ALIASES = {
+    "trinity": "trinity-nano",
+    "qwen4exp": "qwen3.8-flash-next",
+    "rwkv6qwen2-72b": "qwerky-72b",
+    "13-39-hybrid": "muse-glimmer-30b",
+}
 """Shapes that records name otherwise than the catalogue does."""
 
 app = typer.Typer(no_args_is_help=True, help="Hold predictions against what real engines logged.")
@@ -37,7 +42,7 @@ def kv(
     """Predict what each log printed of its KV pool and weights, and how far off that is."""
     records = read(file)
     models = by_shape(shipped())
-    predictions = [one for record in records for one in predict(record, model_of(record.arch, models))]
+    predictions = [one for record in records for one in predict(record, model_of(record, models))]
     figures = summary(predictions)
     if as_json:
         print_json("validate kv", {"records": [_plain(one) for one in predictions], "summary": figures})
@@ -90,16 +95,22 @@ def shape_name(arch: str) -> str:
     return "".join(letter for letter in arch.lower().removesuffix("-mha") if letter.isalnum())
 
 
-def model_of(arch: str, models: Mapping[str, Model]) -> Model | None:
-    """The model of a shape's name; its active parameters may be left out where that leaves one (``qwen3-next-80b``)."""
-    name = shape_name(ALIASES.get(arch, arch))
+def model_of(record: Record, models: Mapping[str, Model]) -> Model | None:
+    """The model that a record names by its Hub id, else by its shape.
+
+    Active parameters may be left out of a shape's name where that leaves one model (``qwen3-next-80b``).
+    """
+    name = shape_name(ALIASES.get(record.arch, record.arch))
     longer = [model for other, model in models.items() if re.fullmatch(rf"{re.escape(name)}a\d+b", other)]
-    return models.get(name) or (longer[0] if len(longer) == 1 else None)
+    return models.get(record.model) or models.get(name) or (longer[0] if len(longer) == 1 else None)
 
 
 def by_shape(catalogue: Catalogue) -> Mapping[str, Model]:
-    """The catalogue's models by the reduced form of their names."""
-    return {shape_name(name): catalogue.model(name) for name in catalogue.model_names}
+    """The catalogue's models by the reduced form of their names, and by the Hub ids that share their shape."""
+    models = [catalogue.model(name) for name in catalogue.model_names]
+    return {shape_name(model.name): model for model in models} | {
+        id_: model for model in models for id_ in model.hf_ids
+    }
 
 
 def _plain(one: Prediction) -> dict[str, object]:

@@ -42,6 +42,7 @@ _GEMMA3 = _GEMMA | {
 }  # fmt: skip
 _GEMMA3N = _GEMMA | {"sliding_window_pattern": 5, "num_kv_shared_layers": 15, "hidden_size_per_layer_input": 256}
 _GEMMA4 = _GEMMA | {"global_head_dim": 512, "sliding_window_pattern": 6, "hidden_size_per_layer_input": 256}
+_AFMOE = {"head_dim": 128, "global_attn_every_n_layers": 4, "sliding_window": 1_024}
 _LLAMA4 = {
     "intermediate_size_mlp": 16_384, "no_rope_layer_interval": 4, "attention_chunk_size": 8_192,
     "interleave_moe_layer_step": 1, "head_dim": 128,
@@ -65,6 +66,8 @@ FAMILIES: dict[str, Family] = {
     "gemma3": Family(mix.patterned, mlp.dense, _GEMMA3),
     "gemma3n": Family(mix.patterned, mlp.gemma3n, _GEMMA3N),
     "gemma4": Family(mix.gemma4, mlp.gemma4, _GEMMA4),
+    "gemma4_unified": Family(mix.gemma4, mlp.gemma4, _GEMMA4 | {"hidden_size_per_layer_input": None}),
+    "afmoe": Family(mix.afmoe, mlp.afmoe, _AFMOE),
     "mixtral": Family(mix.windowed, mlp.experts_everywhere),
     "minimax_m2": Family(mix.full, mlp.experts_everywhere),
     "gpt_oss": Family(mix.patterned, mlp.experts_everywhere, {"sliding_window_pattern": 2, "head_dim": 64}),
@@ -91,6 +94,10 @@ FAMILIES: dict[str, Family] = {
     "lfm2": Family(mix.lfm2, mlp.lfm2, _TIED | {"block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0}),
 }  # fmt: skip
 """Every ``model_type`` that is understood; ``X_text`` stands for ``X``."""
+
+
+_GATED_ENCODERS = ("gemma4_vision", "pixtral")
+_NOT_COUNTED = "Of the vision part, only the blocks are counted, and not in the size."
 
 
 def model_from_config(config: Mapping[str, Any], *, name: str, provenance: Provenance) -> Model:
@@ -121,12 +128,14 @@ def model_from_config(config: Mapping[str, Any], *, name: str, provenance: Prove
             vocab_size=vocabulary or None,
             tied_embeddings=tied,
             per_layer_embedding_size=per_layer or None,
+            output_layer=not _only_embeds(config),
+            encoder_parameters=(_encoder(config.get("vision_config")) + _encoder(config.get("audio_config"))) or None,
             max_context_tokens=context or None,
             layers=_grouped(layers),
             draft_layers=draft,
             capabilities=_capabilities(config),
             provenance=provenance,
-            notes="The vision part is not in the shape." if config.get("vision_config") else None,
+            notes=_NOT_COUNTED if config.get("vision_config") else None,
         )
     except ValidationError as problem:
         first = problem.errors()[0]
@@ -153,6 +162,27 @@ def from_file(path: Path, *, name: str | None = None) -> Model:
         raise
     except UsageError as problem:
         raise ProfileError(str(problem), path=path) from None
+
+
+def _only_embeds(config: Mapping[str, Any]) -> bool:
+    """Whether the architecture is a bare body (``MistralModel``), as embedding models publish it."""
+    names = config.get("architectures")
+    return isinstance(names, list) and len(names) == 1 and str(names[0]).endswith("Model")
+
+
+def _encoder(part: object) -> int:
+    """Weights of an encoder's blocks: four square matrices and an MLP of two (SigLIP, CLIP, Qwen), with a gate three.
+
+    0 where the part does not say these sizes. Patches, positions and the projector are left out: a few per cent.
+    """
+    if not isinstance(part, Mapping):
+        return 0
+    names = (("num_hidden_layers", "depth", "vt_num_hidden_layers"), ("hidden_size", "vt_hidden_size"),
+             ("intermediate_size", "vt_intermediate_size"))  # fmt: skip
+    found = [next((part[key] for key in keys if isinstance(part.get(key), int)), 0) for keys in names]
+    blocks, width, inner = found
+    matrices = 3 if part.get("model_type") in _GATED_ENCODERS else 2
+    return blocks * width * (4 * width + matrices * inner) if min(found) > 0 and max(found) < 1_000_000 else 0
 
 
 def _tidy(path: object) -> str:

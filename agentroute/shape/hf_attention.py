@@ -88,6 +88,13 @@ def gemma4(c: Config) -> list[Attention]:
     return [everything if kind == FULL else sliding for kind in kinds]
 
 
+def afmoe(c: Config) -> list[Attention]:
+    """Of every ``global_attn_every_n_layers`` layers the last sees everything; outputs have a gate (Trinity)."""
+    kinds, period = c.kinds("layer_types", _LAYER_TYPES), c.need("global_attn_every_n_layers")
+    mixers = _by_kind(c, kinds or _every(c.layers, period, SLIDING))
+    return [changed(one, {"output_gate": True}) if isinstance(one, Gqa) else one for one in mixers]
+
+
 def mimo_v2(c: Config) -> list[Attention]:
     """Sliding layers (1 in ``hybrid_layer_pattern``) have heads of their own."""
     everything = gqa(c)

@@ -58,6 +58,14 @@ def deepseek(c: Config) -> list[Mlp]:
     return _chosen(c, kinds, moe)
 
 
+def afmoe(c: Config) -> list[Mlp]:
+    """``num_dense_layers`` dense layers first, then experts with shared ones (Trinity)."""
+    width, first = c.need("moe_intermediate_size"), c.number("num_dense_layers") or 0
+    moe = _moe(c, "num_experts", "moe_intermediate_size", width * (c.number("num_shared_experts") or 0))
+    c.ignore("num_expert_groups", "intermediate_size")
+    return _chosen(c, ["dense" if layer < first else "moe" for layer in range(c.layers)], moe)
+
+
 def llama4(c: Config) -> list[Mlp]:
     """Experts and a shared one in every ``interleave_moe_layer_step``-th layer, a wider MLP in the others (Llama 4)."""
     moe = _moe(c, "num_local_experts", "intermediate_size", c.need("intermediate_size"))

@@ -183,6 +183,11 @@ class Model(Frozen):
     """Whether the output layer is the embedding itself; ``None`` when unknown."""
     per_layer_embedding_size: Count | None = None
     """Elements that a token looks up anew in every layer (Gemma 3n, Gemma 4 E); ``None``: it does not."""
+    output_layer: Flag = True
+    """Whether there is an output layer; a model that only embeds has none. Default true."""
+    encoder_parameters: Annotated[int, Field(strict=True, ge=1, le=1_000_000_000_000)] | None = None
+    """Weights of the blocks of a vision or audio encoder beside the language model, in elements, which engines split
+    over the tensor ranks; ``None``: without one, or of unknown size, which leaves it out of the weights."""
     max_context_tokens: Tokens | None = None
     """The longest context the model was made for, in tokens; ``None`` when unknown."""
     parameters: Parameters | None = None

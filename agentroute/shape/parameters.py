@@ -33,16 +33,16 @@ def count(model: Model) -> ParameterCount:
     tied = _known(model.tied_embeddings, "tied_embeddings", unknown)
     layers = sum(group.count for group in model.layers)
     own = model.per_layer_embedding_size or 0
-    lookup = vocabulary * (own * layers + (0 if tied else hidden))
+    lookup = vocabulary * (own * layers + (0 if tied and model.output_layer else hidden))
     # A token's row for each layer is projected from its embedding, once for all layers, gated and projected back.
-    outer = vocabulary * hidden + hidden + 3 * hidden * own * layers
+    outer = (vocabulary * hidden if model.output_layer else 0) + hidden + 3 * hidden * own * layers
     total = active = outer + lookup
     for group in model.layers:
         every, passed = layer(group, hidden, unknown)
         total, active = total + group.count * every, active + group.count * passed
     if unknown:
         return ParameterCount(None, None, None, None, tuple(dict.fromkeys(unknown)))
-    return ParameterCount(total, active, lookup, vocabulary * hidden)
+    return ParameterCount(total, active, lookup, vocabulary * hidden if model.output_layer else 0)
 
 
 def layer(group: Layers, hidden: int, unknown: list[str]) -> tuple[int, int]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from agentroute.capacity.kv import Unknown
+from agentroute.capacity.loaded import Weighed, weigh
 from agentroute.capacity.predict import Prediction, predict, summary
 from agentroute.capacity.records import Record
 from agentroute.catalogue import shipped
@@ -26,12 +28,12 @@ def ids(text: str) -> list[str]:
 TOKENS_WITHIN_HALF_A_PERCENT = ids("""
 v004 v013 v014 v015 v016 v020 v022 v038 v043 v046 v047 v048 v061 v062 v064 v065 v066 v070 v071 v072 v073 v074 v075
 v076 v077 v078 v079 v081 v090 v091 v092 v093 v098 s002 s003 s004 s005 s006 s007 s010 s011 s012 s014 s015 s016 s019
-s021 s022 s025 s028 s029 s031 s032 s041 t002 t003
+s021 s022 s024 s025 s027 s028 s029 s031 s032 s041 t002 t003
 """)
 """``kv_tokens`` from the logged KV memory."""
 
 MIB_EXACT = ids("""
-l001 l003 l004 l005 l007 l010 l011 l016 l017 l018 l019 l024 l025 l026 l028 l032
+l001 l003 l004 l005 l007 l010 l011 l016 l017 l018 l019 l020 l021 l024 l025 l026 l028 l029 l030 l031 l032
 """)
 """llama.cpp: ``kv_memory`` from cells, to the printed digit."""
 
@@ -48,8 +50,8 @@ v076 v077 v078 v081 v092 v093 v094 v098 v099
 NEEDED_WITHIN_ONE_PERCENT = ids("""v025 v033 v034 v050 v079""")
 LONGEST_WITHIN_ONE_PERCENT = ids("""v023 v024 v025 v033 v034 v048""")
 WEIGHTS_WITHIN_FIVE_PERCENT = ids("""
-v004 v005 v006 v007 v008 v009 v010 v011 v013 v014 v015 v016 v017 v035 v041 v046 v070 v071 v072 v073 v074 v075 v076
-v077 v092 v093 s007 s011 s012 s014 s019 s022 s028 s031
+v004 v005 v006 v007 v008 v009 v010 v011 v013 v014 v015 v016 v017 v020 v035 v041 v044 v046 v049 v070 v071 v072 v073
+v074 v075 v076 v077 v092 v093 s007 s011 s012 s014 s015 s019 s022 s025 s028 s029 s031 s041
 """)
 
 UNPREDICTED = {
@@ -63,13 +65,6 @@ UNPREDICTED = {
     "v101": "the log does not name its model",
     "s017": "the log says neither the KV memory nor the free memory that the pool i",
     "s018": "the log says neither the KV memory nor the free memory that the pool i",
-    "s024": "no shipped model has the shape 'ling-3.0-flash'",
-    "s027": "no shipped model has the shape 'qwen4exp'",
-    "l020": "no shipped model has the shape 'rwkv6qwen2-72b'",
-    "l021": "no shipped model has the shape 'rwkv6-7b'",
-    "l029": "no shipped model has the shape 'gemma-4-12b'",
-    "l030": "no shipped model has the shape 'trinity'",
-    "l031": "no shipped model has the shape '13-39-hybrid'",
     "l035": "the log does not say the context that its cache was made for",
     "l036": "no shipped model has the shape 'hybrid-12-48'",
 }
@@ -80,11 +75,27 @@ FARTHER = {
 }
 """Records whose tokens are predicted but off by more than half a per cent, and why."""
 
+WEIGHTS_FARTHER = {
+    "s004": "a stage of ten layers in 16 bits weighs 10.4 GiB at least; the pull request prints 8.22 and not why",
+    "s006": "experts over 16 ranks weigh 38 of the 55 GiB; about twice as many would agree, and the log is silent",
+}
+"""Records whose weights are predicted but off by more than five per cent, and why. This list may only shrink."""
+
+WEIGHTS_UNKNOWN = {
+    "v081": "they are kept in fewer, and the log does not say how",
+    "v095": "the log does not name its model",
+    "v101": "the log does not name its model",
+    "s021": "they are kept in fewer, and the log does not say how",
+    "s024": "they are kept in fewer, and the log does not say how",
+    "s027": "the model's shape lacks attention.parameters",
+}
+"""Records whose weights are not predicted, with words of the reason. This list may only shrink."""
+
 
 @pytest.fixture(scope="module")
 def predictions() -> Mapping[tuple[str, str], Prediction]:
     models = by_shape(shipped())
-    return {(one.id, one.quantity): one for record in RECORDS for one in predict(record, model_of(record.arch, models))}
+    return {(one.id, one.quantity): one for record in RECORDS for one in predict(record, model_of(record, models))}
 
 
 def error(predictions: Mapping[tuple[str, str], Prediction], id_: str, quantity: str) -> float:
@@ -178,19 +189,85 @@ def test_a_wrong_record_is_refused(change: dict[str, object], message: str) -> N
         ({"engine": "tgi"}, "the engine 'tgi'"),
         ({"kv_dtype": "int2"}, "the KV type 'int2'"),
         ({"kv_memory_gib_per_gpu": None}, "the log does not say the KV memory"),
-        ({"arch": "llama-9"}, "no shipped model has the shape 'llama-9'"),
+        ({"arch": "llama-9", "model": "Llama 9"}, "no shipped model has the shape 'llama-9'"),
     ],
 )
 def test_what_is_not_understood_has_a_reason(change: dict[str, object], words: str) -> None:
     record = BY_ID["v004"].model_copy(update=change)
-    found = predict(record, model_of(record.arch, by_shape(shipped())))
+    found = predict(record, model_of(record, by_shape(shipped())))
     assert words in (next(one.reason for one in found if one.quantity == "kv_tokens") or "")
 
 
-def test_weights_that_could_not_have_fitted_are_not_claimed(
-    predictions: Mapping[tuple[str, str], Prediction],
-) -> None:
-    assert "does not show one of the two" in (predictions["s021", "weights"].reason or "")
+def test_every_record_is_met_or_listed(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    """Of the records with tokens (llama.cpp: cells) and KV memory, 77 of 82; of those with weights, 41 of 49."""
+    both = {r.id for r in RECORDS if r.kv_tokens is not None and r.kv_memory_gib_per_gpu is not None}
+    met = {*TOKENS_WITHIN_HALF_A_PERCENT, *MIB_EXACT} & both
+    assert (len(both), len(both - met)) == (82, 5)
+    assert both - met <= {*FARTHER, *UNPREDICTED, "v094"}  # v094 names no model; its concurrency is met
+    weighed = {r.id for r in RECORDS if r.model_load_gib_per_gpu is not None}
+    assert weighed == {*WEIGHTS_WITHIN_FIVE_PERCENT, *WEIGHTS_FARTHER, *WEIGHTS_UNKNOWN}
+
+
+def test_weights_that_are_off_or_unknown_are_listed(predictions: Mapping[tuple[str, str], Prediction]) -> None:
+    weights = {id_: one for (id_, quantity), one in predictions.items() if quantity == "weights"}
+    assert {id_ for id_, one in weights.items() if abs(one.error or 0.0) > 0.05} <= {*WEIGHTS_FARTHER}
+    unknown = {id_: one.reason or "" for id_, one in weights.items() if one.predicted is None}
+    assert {id_: reason for id_, reason in unknown.items() if WEIGHTS_UNKNOWN.get(id_, "?") not in reason} == {}
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        {"avail_before_gib": 20.0},
+        {"avail_after_load_gib": 12.0, "model_load_gib_per_gpu": 8.0},
+        {"gpu_mem_gib": 80.0, "gpu_memory_utilization": 0.9, "kv_memory_gib_per_gpu": 52.0},
+    ],
+)
+def test_weights_that_could_not_have_fitted_are_not_claimed(room: dict[str, float]) -> None:
+    """Llama 3.1 8B takes 15 GiB in 16 bits, Qwen 2.5 14B 28."""
+    rest = ("avail_before_gib", "avail_after_load_gib", "gpu_mem_gib", "kv_memory_gib_per_gpu")
+    record = BY_ID["v015"].model_copy(update=dict.fromkeys(rest) | {"weights_quant": "bf16"} | room)
+    small, large = shipped().model("llama-3.1-8b"), shipped().model("qwen2.5-14b")
+    assert gib(weigh(record, small)) == pytest.approx(14.99, rel=0.001)
+    found = weigh(record.model_copy(update={"model_load_gib_per_gpu": 8.0}), large)
+    assert isinstance(found, Unknown)
+    assert "28 GiB of the 20 GiB" in found.reason
+
+
+def gib(found: Weighed | Unknown) -> float:
+    assert isinstance(found, Weighed)
+    return found.gib
+
+
+def test_a_tensor_split_that_the_log_lacks_is_chosen_by_its_weights_and_named() -> None:
+    """Mistral Small 4 weighs 112 GiB in fp8, and 94 were free."""
+    record, model = BY_ID["s041"], shipped().model("mistral-small-4")
+    found = weigh(record, model)
+    assert isinstance(found, Weighed)
+    assert found.rule == "weights over tp4"
+    assert isinstance(weigh(record.model_copy(update={"model_load_gib_per_gpu": 40.0}), model), Unknown)
+    assert isinstance(weigh(record.model_copy(update={"avail_after_load_gib": 100.0}), model), Weighed)
+
+
+def test_weights_in_fewer_than_16_bits_are_not_claimed_when_the_log_does_not_say_how() -> None:
+    record, model = BY_ID["v015"], shipped().model("llama-3.1-8b")
+    half = weigh(record.model_copy(update={"weights_quant": None, "model_load_gib_per_gpu": 7.6}), model)
+    assert isinstance(half, Unknown)
+    assert "kept in fewer" in half.reason
+
+
+def test_on_mi300_what_converting_fp8_experts_left_counts_as_weights() -> None:
+    model, record = shipped().model("llama-4-maverick"), BY_ID["v049"]
+    gpus = ("MI300A", "MI355X", "H100", None)
+    there, *elsewhere = [gib(weigh(record.model_copy(update={"gpu": gpu}), model)) for gpu in gpus]
+    assert len({*elsewhere}) == 1
+    assert there - elsewhere[0] == pytest.approx(2.5)
+
+
+def test_a_model_is_found_by_its_hub_id_before_its_shape() -> None:
+    models = by_shape(shipped())
+    assert model_of(BY_ID["v020"], models) is shipped().model("e5-mistral-7b")
+    assert model_of(BY_ID["v020"].model_copy(update={"model": "?"}), models) is shipped().model("mistral-7b")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentroute.catalogue import shipped
 from agentroute.errors import ProfileError, UsageError
 from agentroute.origin import Provenance
 from agentroute.shape.hf import FAMILIES, model_from_config
@@ -101,6 +102,8 @@ def moe(model: Model) -> MoeMlp:
         ("gemma3", {"sliding_window": 32}, {"window 32": 10, "gqa": 2}),
         ("gemma3", {"sliding_window": 32, "sliding_window_pattern": 3}, {"window 32": 8, "gqa": 4}),
         ("cohere2", {"sliding_window": 32}, {"window 32": 9, "gqa": 3}),
+        ("afmoe", EXPERTS | {"sliding_window": 32, "num_dense_layers": 2}, {"window 32": 9, "gqa": 3}),
+        ("gemma4_unified", {"sliding_window": 32}, {"window 32": 10, "gqa": 2}),
         ("gpt_oss", LOCAL | {"sliding_window": 32}, {"window 32": 6, "gqa": 6}),
         (
             "gpt_oss",
@@ -147,6 +150,53 @@ def test_gemma_4_has_wider_heads_without_a_value_matrix_where_it_sees_everything
     assert sliding.attention == Gqa(kind="gqa", heads=16, kv_heads=8, head_dim=256, window_tokens=1024)
     assert full.attention == Gqa(kind="gqa", heads=16, kv_heads=2, head_dim=512, k_eq_v=True)
     assert moe(model).shared_intermediate_size == 128
+
+
+def test_trinity_is_the_shipped_model() -> None:
+    """arcee-ai/Trinity-Nano-Preview, as the NeuronX Distributed Inference tests quote it."""
+    found = read(
+        "afmoe", EXPERTS, num_hidden_layers=56, hidden_size=1024, num_attention_heads=8, head_dim=128, num_experts=128,
+        num_experts_per_tok=8, moe_intermediate_size=256, num_shared_experts=1, num_dense_layers=2, num_expert_groups=1,
+        global_attn_every_n_layers=4, sliding_window=2048, intermediate_size=3072, vocab_size=200_192,
+    )  # fmt: skip
+    assert found.layers == shipped().model("trinity-nano").layers
+
+
+def test_gemma_4_without_encoders_is_the_shipped_model() -> None:
+    """google/gemma-4-12B-it, as ports of gemma4_unified quote it."""
+    found = read(
+        "gemma4_unified", num_hidden_layers=48, hidden_size=3840, num_attention_heads=16, num_key_value_heads=8,
+        head_dim=256, global_head_dim=512, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=1024,
+        intermediate_size=15_360, vocab_size=262_144,
+    )  # fmt: skip
+    assert found.layers == shipped().model("gemma-4-12b").layers
+    assert found.per_layer_embedding_size is None
+
+
+@pytest.mark.parametrize(
+    ("vision", "weights"),
+    [
+        ({"depth": 27, "hidden_size": 1152, "intermediate_size": 4304}, 27 * 1152 * (4 * 1152 + 2 * 4304)),
+        (
+            {"model_type": "gemma4_vision", "num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16},
+            2 * 8 * (4 * 8 + 3 * 16),
+        ),
+        ({"patch_size": 14}, 0),
+        ({"depth": 27, "hidden_size": 1152, "intermediate_size": None}, 0),
+    ],
+)
+def test_the_blocks_of_a_vision_part_are_counted(vision: dict[str, Any], weights: int) -> None:
+    model = read("qwen2", vision_config=vision)
+    assert model.encoder_parameters == (weights or None)
+    assert model.capabilities["vision"]
+
+
+@pytest.mark.parametrize(
+    ("architectures", "output"),
+    [(["MistralModel"], False), (["MistralForCausalLM"], True), ([], True), ("gone", True)],
+)
+def test_a_bare_body_has_no_output_layer(architectures: object, output: bool) -> None:
+    assert read("mistral", architectures=architectures).output_layer is output
 
 
 def test_layers_of_gemma_4_that_share_kv_may_be_twice_as_wide() -> None:

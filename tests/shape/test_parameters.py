@@ -100,6 +100,12 @@ def test_an_embedding_that_is_not_the_output_layer_is_only_looked_up(tied: bool,
     assert counted == ParameterCount(V * H + H + lookup, V * H + H + lookup, lookup, V * H)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_without_an_output_layer_the_embedding_is_only_looked_up(tied: bool) -> None:
+    counted = count(model(NO_MIXER, tied_embeddings=tied, output_layer=False))
+    assert counted == ParameterCount(V * H + H, V * H + H, V * H, 0)
+
+
 def test_per_layer_embeddings_are_looked_up_in_every_layer() -> None:
     plain, with_own = count(model(NO_MIXER, count=3)), count(model(NO_MIXER, count=3, per_layer_embedding_size=4))
     assert plain.total is not None
