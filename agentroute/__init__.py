@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from agentroute.errors import TaskError as TaskError
     from agentroute.errors import UnknownNameError as UnknownNameError
     from agentroute.errors import UsageError as UsageError
+    from agentroute.estimate import Estimate as Estimate
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
-    from agentroute.latency.estimate import Estimate as Estimate
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
     from agentroute.router import Lease as Lease
@@ -64,7 +64,7 @@ _HOME = {
     "ConfigError": "errors",
     "Decision": "decision",
     "Deployment": "fleet",
-    "Estimate": "latency.estimate",
+    "Estimate": "estimate",
     "Event": "wire",
     "Events": "client",
     "FailureKind": "errors",

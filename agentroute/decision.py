@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from agentroute.assessment import Assessment, Metric
 from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment
-from agentroute.latency.estimate import Estimate
 from agentroute.policy import objective
 from agentroute.reasons import refused, sources, standing
 from agentroute.task import Task

@@ -1,7 +1,8 @@
-"""A predicted quantity with its band and its origin."""
+"""A predicted quantity with its band and its origin, and how a time is written."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from agentroute.origin import Origin
@@ -17,3 +18,17 @@ class Estimate:
     source: Origin
     extrapolated: bool = False
     """True when the load lies outside the measured ones."""
+
+
+def milliseconds(value: float) -> str:
+    """A time as a person reads it: ``850 us``, ``12.3 ms``, ``4.2 s``."""
+    if math.isnan(value):
+        return "unknown"
+    if value < 0.9995:
+        return f"{value * 1_000:.0f} us"
+    if value < 99.95:
+        return f"{value:.1f} ms"
+    if value < 999.5:
+        return f"{value:.0f} ms"
+    seconds = value / 1_000
+    return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:,.0f} s"

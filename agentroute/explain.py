@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agentroute.latency.estimate import Estimate
-from agentroute.reasons import milliseconds
+from agentroute.estimate import Estimate, milliseconds
 
 if TYPE_CHECKING:
     from agentroute.decision import Candidate, Decision

@@ -6,25 +6,12 @@ import math
 
 from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
 from agentroute.compiled import BIT, offered, window_tokens
+from agentroute.estimate import milliseconds
 from agentroute.fleet import Deployment
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, objective
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
-
-
-def milliseconds(value: float) -> str:
-    """A time as a person reads it: ``850 us``, ``12.3 ms``, ``4.2 s``."""
-    if math.isnan(value):
-        return "unknown"
-    if value < 0.9995:
-        return f"{value * 1_000:.0f} us"
-    if value < 99.95:
-        return f"{value:.1f} ms"
-    if value < 999.5:
-        return f"{value:.0f} ms"
-    seconds = value / 1_000
-    return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s" if seconds < 99.95 else f"{seconds:,.0f} s"
 
 
 def refused(a: Assessment, d: int) -> str:

@@ -15,8 +15,8 @@ from agentroute.assessment import LEAST_EXTRAPOLATED_BAND, VERSION_BAND, Ask, As
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Candidate
 from agentroute.errors import NoFeasibleDeployment
+from agentroute.estimate import Estimate
 from agentroute.fleet import Fleet
-from agentroute.latency.estimate import Estimate
 from agentroute.policy import OBJECTIVES
 from agentroute.profile import Profile
 from agentroute.router import Router

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from agentroute.catalogue import shipped
 from agentroute.decision import Decision, Headroom
 from agentroute.errors import NoFeasibleDeployment
+from agentroute.estimate import milliseconds
 from agentroute.fleet import Fleet
-from agentroute.reasons import milliseconds
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 

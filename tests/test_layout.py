@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentroute"
 
 LAYERS: tuple[str, ...] = (
-    "errors", "toml", "locations", "origin", "shape", "capacity", "latency", "profile", "fleet",
-    "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
+    "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
+    "ceilings", "sizing", "fleet",
+    "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router", "outlook",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
     "bench", "demo", "cli",

@@ -16,8 +16,7 @@ from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.cli.recommend import decision_json
 from agentroute.cli.run import reply_json
-from agentroute.latency.estimate import Estimate
-from agentroute.reasons import milliseconds
+from agentroute.estimate import Estimate, milliseconds
 from agentroute.router import Router
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from agentroute.catalogue import shipped
 from agentroute.cli.options import CONFIG, Json
 from agentroute.cli.output import print_json, say
 from agentroute.config import Config
-from agentroute.errors import UnknownNameError, UsageError
+from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.fleet import check_url
 from agentroute.origin import Provenance
 from agentroute.profile import Capabilities, Engine, KvPool, Limits, Profile
 from agentroute.shape.sharding import Sharding
+from agentroute.startup.facts import DEFAULT_BLOCK_TOKENS
 from agentroute.toml import dumps
 
 _HEADER = """\
@@ -57,10 +58,6 @@ def init(
     found: list[tuple[str, str, Discovery, Profile]] = []
     names: set[str] = set()
     for url in urls:
-        try:
-            check_url(url)
-        except ValueError as error:
-            raise UsageError(f"URL {error}") from None
         wire, discovery = discover(url, api_key_env)
         name = _name(discovery, names)
         names.add(name)
@@ -100,12 +97,21 @@ def init(
 
 
 def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
-    """The adapter that fits the server at ``url``, and what the server says of itself."""
+    """The adapter that fits the server at ``url``, and what the server says of itself.
+
+    Raises ``UsageError`` for a URL that is none, ``BackendError`` for a server that does not answer or lists no model.
+    """
     from agentroute.probe import probe
     from agentroute.transport import Timeout
 
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise UsageError(f"URL {error}") from None
     patience = Timeout(read_s=10.0)
     discovery = probe(url, adapter("openai"), api_key_env=api_key_env, timeout=patience)
+    if not discovery.models:
+        raise BackendError(FailureKind.UNAVAILABLE, "lists no model; is it still loading one?", url=url)
     if discovery.engine == "llamacpp":
         return "llamacpp", probe(url, adapter("llamacpp"), api_key_env=api_key_env, timeout=patience)
     return "openai", discovery
@@ -132,7 +138,7 @@ def profile_of(
     return Profile(
         format=1,
         name=name,
-        model=_model(discovery),
+        model=shipped_model(discovery.models[0]),
         accelerator=accelerator,
         accelerator_count=accelerator_count,
         engine=Engine(name=discovery.engine, version=discovery.engine_version),
@@ -161,25 +167,26 @@ def _pool(tokens: int | None, discovery: Discovery) -> KvPool | None:
     window, slots = discovery.max_model_len, discovery.max_num_seqs
     if discovery.engine == "llamacpp" and window and slots and tokens == window * slots:
         return KvPool(tokens=tokens, block_tokens=window, provenance=told)
-    block = _BLOCK_TOKENS.get(discovery.engine, 1)
+    block = DEFAULT_BLOCK_TOKENS.get(discovery.engine, 1)
     return KvPool(tokens=max(tokens, block), block_tokens=block, provenance=told)
 
 
-_BLOCK_TOKENS = {"vllm": 16, "trtllm": 32}
-"""The engines' default block; a pool without one is counted in tokens."""
-
-
-def _model(discovery: Discovery) -> str | None:
-    """The shipped model that the server's first id names, if there is one."""
+def shipped_model(name: str) -> str | None:
+    """The shipped model of this name or hub id, if there is one."""
     try:
-        return shipped().model(discovery.models[0]).name
+        return shipped().model(name).name
     except UnknownNameError:
         return None
 
 
+def short_name(model: str) -> str:
+    """A name for a profile from the id of its model."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", model.rsplit("/", 1)[-1]).strip("-._")[:60] or "server"
+
+
 def _name(discovery: Discovery, taken: set[str]) -> str:
     """A short name from the model's id, different from those that are taken."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", discovery.models[0].rsplit("/", 1)[-1]).strip("-._")[:60] or "server"
+    stem = short_name(discovery.models[0])
     candidates = (stem if i == 1 else f"{stem}-{i}" for i in itertools.count(1))
     return next(name for name in candidates if name not in taken)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,10 @@ from agentroute.catalogue import shipped
 from agentroute.cli.output import say
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
-from agentroute.router import Router
 from agentroute.task import Slo, Task
+
+if TYPE_CHECKING:
+    from agentroute.router import Router
 
 CONFIG = Path("agentroute.toml")
 
@@ -89,6 +91,8 @@ def task(
 
 def router(config: Path | None, models: list[str] | None = None, prices: list[str] | None = None) -> Router:
     """The router of a configuration, or of the shipped profiles when there is none, with one's own prices."""
+    from agentroute.router import Router
+
     if config is None and not CONFIG.exists():
         say("deciding over the shipped profiles (no agentroute.toml here)")
         whole = Router.shipped()

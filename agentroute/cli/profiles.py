@@ -9,16 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
+from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import Catalogue, shipped
+from agentroute.cli import profiles_from
 from agentroute.cli.options import Json
+from agentroute.cli.outlook import outlook_json, print_outlook
 from agentroute.cli.output import EXIT_USAGE, print_json, print_table, say
+from agentroute.cli.size import OUTPUT, span
 from agentroute.compiled import window_tokens
 from agentroute.errors import FileError
 from agentroute.fleet import Deployment
+from agentroute.outlook import stand
 from agentroute.profile import Profile
 from agentroute.reasons import sources
 
 app = typer.Typer(no_args_is_help=True, help="List, show and validate profiles; print the schema of a profile file.")
+app.command("from-log")(profiles_from.from_log)
+app.command("from-server")(profiles_from.from_server)
 
 
 @app.command("list")
@@ -37,16 +44,22 @@ def list_(as_json: Json = False) -> None:
 
 @app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(help="A shipped profile's name, or a profile file.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="A shipped profile's name, or a profile file.")],
+    output: Annotated[int, typer.Option("--output", help="Output tokens of the requests it is judged for.", min=1)] = (
+        OUTPUT
+    ),
+    as_json: Json = False,
 ) -> None:
-    """Show one profile: what it is, what it can hold, what was measured, and where that comes from."""
+    """Show one profile: what it is, what it holds at 8k, 32k and 128k, what was measured, where that comes from."""
     profile = find(shipped(), name)
     deployment = shipped().deployment(profile)
     if as_json:
         data = profile.model_dump(mode="json", exclude_none=True)
-        print_json("profiles show", {"profile": data, "sources": sources(deployment)})
+        offers = outlook_json(deployment, output)
+        print_json("profiles show", {"profile": data, "outlook": offers, "sources": sources(deployment)})
         return
     print_table(("", profile.name), _facts(deployment))
+    print_outlook(deployment, output)
     if profile.points:
         typer.echo("\nmeasured (mean):")
         print_table(
@@ -151,6 +164,11 @@ def _facts(deployment: Deployment) -> Iterator[tuple[str, str]]:
     yield "slots", f"{limits.max_num_seqs:,}" if limits and limits.max_num_seqs else "unknown"
     pool = profile.pool
     yield "KV pool", f"{pool.blocks:,} blocks of {pool.block_tokens:,} tokens" if pool else "unknown"
+    holding = stand(deployment).holding
+    if not isinstance(holding, Unknown) and holding.weights_gib is not None:
+        yield "weights, each", f"{holding.weights_gib:.1f} GiB (derived)"
+        if holding.kv_gib is not None:
+            yield "left for KV, each", f"{span(holding.kv_gib, '.1f')} GiB ({holding.source})"
 
 
 def _point(point: Any) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from agentroute.cli import options
 from agentroute.cli.output import exit_code, print_json, print_table, say
 from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
+from agentroute.estimate import Estimate
 from agentroute.explain import row
-from agentroute.latency.estimate import Estimate
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 

@@ -12,7 +12,7 @@ from agentroute.cli import options
 from agentroute.cli.output import print_json, say
 from agentroute.cli.recommend import decision_json, estimate_json
 from agentroute.errors import UsageError
-from agentroute.reasons import milliseconds
+from agentroute.estimate import milliseconds
 from agentroute.router import Router
 from agentroute.task import Task
 from agentroute.wire import TextDelta

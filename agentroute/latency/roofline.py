@@ -1,0 +1,351 @@
+"""How fast a sharded deployment can be at best: the work of a step over what its accelerators and their links do.
+
+An estimate that is not calibrated: every term stands apart, so that measured points can correct each by a factor. What
+it leaves out: queueing, prefill steps between decode steps, uneven experts, speculative decoding, overlap of
+communication with the rest. Numbers in, numbers out: no arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentroute.capacity import kv
+from agentroute.capacity.kv import KvType, Unknown
+from agentroute.capacity.weights import QUANTISATIONS, WIDE, Quantisation
+from agentroute.latency import work
+from agentroute.latency.work import ACTIVATION_BYTES, Work
+from agentroute.shape.accelerator import Accelerator, Dtype
+from agentroute.shape.model import Model
+from agentroute.shape.sharding import Sharding
+
+MEMORY_SHARE = 0.8
+"""Part of the data sheet's memory bandwidth that kernels reach. PyPI aiconfigurator-core 0.12.0, systems/*.yaml:
+``mem_bw_empirical_scaling_factor``, the same for 13 of 14 accelerators. Its own measurements of 16-bit products of
+few tokens (data/*/gemm/vllm/0.24.0) reach 0.77 on H200 and 0.71 on B200, each kernel's start included."""
+
+FLOPS_SHARE: dict[Dtype, float] = {"bf16": 0.75, "fp8": 0.55, "int8": 0.55, "fp4": 0.42}
+"""Part of the data sheet's dense FLOP/s that large products reach: medians at 1,024 tokens and more, over weights of
+4,096 x 4,096 and more, PyPI aiconfigurator-core 0.12.0, data/*/gemm/vllm/0.24.0: bf16 0.8 on H200 and 0.7 on B200; fp8
+0.6 and 0.48; fp4 0.42 on B200. int8: assumed to be as fp8. Attention is taken to reach what bf16 products do: assumed.
+"""
+
+EXPERT_FLOPS_SHARE: dict[Dtype, float] = {"bf16": 0.4, "fp8": 0.24, "int8": 0.24, "fp4": 0.26}
+"""The same of routed experts, whose products are many and small: medians over evenly loaded layers that one accelerator
+holds whole, at 4,096 to 16,384 tokens, PyPI aiconfigurator-core 0.12.0, data/*/moe/*/*/moe_perf: bf16 0.44 on H200 and
+0.35 on B200; fp8 0.28 and 0.19; fp4 0.26 on B200. Split over 8, tensor-wise or by experts of uneven popularity, they
+reach about half of that, which is not counted. int8: assumed to be as fp8."""
+
+LINK_SHARE_INSIDE = 0.65
+"""Part of the link's bandwidth in its tight domain that collectives reach. All-reduces of 64 MiB over 2 to 8 H200 reach
+0.55-0.81, over B200 0.48-0.6 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf); DeepEP's combine
+over 8 H200 reaches 0.48, NCCL's all-to-all 0.69 (the same, wideep_deepep_ll_perf, nccl_perf)."""
+
+LINK_SHARE_ACROSS = 0.87
+"""The same across domains: DeepEP's combine over 16, 32 and 64 H200 sends 44 of 50 GB/s (PyPI aiconfigurator-core
+0.12.0, data/h200_sxm/comm/sglang/0.5.6.post2/wideep_deepep_ll_perf, 256 tokens). For all-reduces, too: assumed."""
+
+ALL_REDUCE_S = 5e-6
+"""Seconds of one all-reduce of next to nothing inside a tight domain, in a CUDA graph: 3-5 us over 2 to 8 H200, 5-7 us
+over B200 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf, vLLM, SGLang and TensorRT-LLM)."""
+
+ALL_TO_ALL_S = 13e-6
+"""Seconds of one dispatch or combine of next to nothing inside a tight domain: 12-16 us over 8 H200 (PyPI
+aiconfigurator-core 0.12.0, data/h200_sxm/comm/sglang/*/wideep_deepep_ll_perf)."""
+
+ACROSS_S = 12e-6
+"""Seconds that a collective takes longer when it leaves the tight domain: a dispatch of next to nothing over 16 H200
+takes 23 us, over 64 29 us (the same table). Taken for all-reduces, too: assumed."""
+
+HOP_S = 10e-6
+"""Seconds of one hop between stages beyond its bytes. PyPI aiconfigurator-core 0.12.0, systems/*.yaml:
+``p2p_latency`` of 13 of 14 accelerators."""
+
+KERNEL_S = 3e-6
+"""Seconds of one kernel in which nothing is read: its start and its end. PyPI aiconfigurator-core 0.12.0,
+systems/*.yaml: ``mem_empirical_constant_latency``; its least 16-bit product takes 2 us."""
+
+STEP_S = 1e-3
+"""Seconds per step of scheduling, sampling and launching. Assumed."""
+
+REQUEST_S = 30e-3
+"""Seconds to the first token of a request beyond its step: HTTP, tokenising, waiting for the running step. Assumed, at
+what dense models in PyPI aiconfigurator-core 0.12.0 (systems/silicon_sample.csv) take for 1,024 tokens at 4 requests in
+flight beyond the rest of this estimate: 25-50 ms, whatever the accelerator."""
+
+CHUNK_TOKENS = 8_192
+"""Prompt tokens that one step reads at most: the usual default of vLLM (``max_num_batched_tokens`` on a large
+accelerator), SGLang (``chunked_prefill_size``) and TensorRT-LLM (``max_num_tokens``). Recalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds, by what they are spent on."""
+
+    weights_s: float
+    """Reading weights."""
+    kv_s: float
+    """Reading the KV cache and states."""
+    compute_s: float
+    """Multiplying: active weights and attention."""
+    all_reduce_s: float
+    """Summing over tensor ranks."""
+    all_to_all_inside_s: float
+    """Sending tokens to experts and back inside the tight domain."""
+    all_to_all_across_s: float
+    """The same out of it."""
+    pipeline_s: float
+    """What the layer split costs: hops, stages that are longer than the mean, and in prefill the bubble."""
+    fixed_s: float
+    """What no token adds to: kernels' starts, and per step or request the engine's own work."""
+
+    @property
+    def total_s(self) -> float:
+        """Reading (weights and KV) or multiplying, whichever takes longer, as they overlap; and all the rest."""
+        read_s = self.weights_s + self.kv_s
+        return (
+            (read_s if read_s > self.compute_s else self.compute_s)
+            + self.all_reduce_s
+            + self.all_to_all_inside_s
+            + self.all_to_all_across_s
+            + self.pipeline_s
+            + self.fixed_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """A deployment's work in seconds; everything that does not depend on the load is multiplied out.
+
+    Sequences are spread evenly over replicas and over batches in flight, also where they do not divide: a mean, so
+    that every time rises smoothly with the load. Layers follow vLLM's split.
+    """
+
+    work: Work
+    slowest_stage: float
+    """Layers on the stage with the most, as a part of all layers."""
+    pp: int
+    attention_dp: int
+    byte_s: float
+    """Seconds to read a byte."""
+    token_s: float
+    """Seconds to multiply mixers and dense parts, for one token of a replica."""
+    head_s: float
+    """Seconds to multiply the output layer, for one token of a replica."""
+    expert_s: float
+    """Seconds to multiply routed experts, for one token of the whole deployment."""
+    attention_flop_s: float
+    """Seconds of one FLOP of attention."""
+    reduce_s: float
+    """Seconds of all all-reduces of a step, of next to nothing."""
+    reduce_token_s: float
+    """Seconds that one token of a replica adds to them."""
+    inside_s: float
+    """As ``reduce_s``, of the all-to-all inside the domain."""
+    inside_token_s: float
+    """As ``reduce_token_s``, of the all-to-all inside the domain."""
+    across_s: float
+    """As ``reduce_s``, of the all-to-all out of it."""
+    across_token_s: float
+    """As ``reduce_token_s``, of the all-to-all out of it."""
+    hops_s: float
+    """As ``reduce_s``, of the hops between stages and of the one back."""
+    hops_token_s: float
+    """As ``reduce_token_s``, of the hops between stages."""
+
+    @classmethod
+    def of(
+        cls,
+        model: Model,
+        accelerator: Accelerator,
+        sharding: Sharding,
+        *,
+        quantisation: Quantisation = QUANTISATIONS["bf16"],
+        kv_type: KvType = "bf16",
+    ) -> Roofline | Unknown:
+        """The roofline of ``model`` on accelerators of one kind, or ``Unknown`` with what is missing.
+
+        Accelerators are numbered stage by stage, replica by replica, and fill one tight domain after the other.
+        """
+        counted = work.count(model, sharding, quantisation, kv_type)
+        if isinstance(counted, Unknown):
+            return counted
+        peak = accelerator.dense_tflops
+        if "bf16" not in peak:
+            return Unknown(f"the accelerator {accelerator.name!r} lacks dense_tflops.bf16")
+        links = _Links.of(accelerator, sharding)
+        if isinstance(links, Unknown):
+            return links
+        flop_s = {dtype: 1 / (tflops * 1e12 * FLOPS_SHARE[dtype]) for dtype, tflops in peak.items()}
+        dtypes, flops = _dtypes(accelerator, quantisation), counted.flops
+        pp, ep, dp = sharding.pp, sharding.ep, sharding.attention_dp
+        row = counted.hidden_size * ACTIVATION_BYTES
+        tensor, group, expert = (links.all_reduce(n) for n in (sharding.tp, sharding.tp * dp, sharding.tp * dp // ep))
+        # A context split gathers queries and sums partial outputs in every layer; their bytes are not counted.
+        tensor_reduces = counted.tp_reduces + (2 * counted.layers if sharding.dcp > 1 else 0)
+        near, crossing = links.experts_near(sharding), links.hops_across(sharding)
+        # Its ranks hold the same tokens of a replica, and each sends its part of them.
+        sent = 2 * counted.copies * row / sharding.tp / ep
+        return cls(
+            work=counted,
+            slowest_stage=max(kv.vllm_stages(counted.layers, pp)) / counted.layers,
+            pp=pp,
+            attention_dp=dp,
+            byte_s=1 / (accelerator.memory_gb_per_s * 1e9 * MEMORY_SHARE),
+            token_s=flops["attention"] * flop_s[dtypes["attention"]] + flops["dense"] * flop_s[dtypes["dense"]],
+            head_s=flops["head"] * flop_s["bf16"],
+            expert_s=flops["experts"] / (peak[dtypes["experts"]] * 1e12 * EXPERT_FLOPS_SHARE[dtypes["experts"]]),
+            attention_flop_s=flop_s["bf16"],
+            reduce_s=tensor_reduces * tensor[0] + counted.group_reduces * group[0] + counted.expert_reduces * expert[0],
+            reduce_token_s=row * counted.tp_reduces * tensor[1]
+            + row * dp * (counted.group_reduces * group[1] + counted.expert_reduces * expert[1]),
+            inside_s=2 * counted.exchanges * ALL_TO_ALL_S if near > 1 else 0.0,
+            inside_token_s=sent * (near - 1) * links.inside_byte_s,
+            across_s=2 * counted.exchanges * ACROSS_S if near < ep else 0.0,
+            across_token_s=sent * (ep - near) * links.across_byte_s,
+            hops_s=pp * HOP_S if pp > 1 else 0.0,
+            hops_token_s=row
+            / sharding.tp
+            * ((pp - 1 - crossing) * links.inside_byte_s + crossing * links.across_byte_s),
+        )
+
+    def decode(self, n: float, context_tokens: float) -> Terms:
+        """One output token of each of ``n`` sequences in flight, each with ``context_tokens`` in its KV.
+
+        The sum is the time per output token. With a layer split it is a token's way through all stages, with
+        ``min(n, pp)`` batches in flight of ``n / pp`` sequences, at least one: with fewer sequences than stages it does
+        not get faster, stages idle (``pipeline_utilisation``). An ``n`` below 1 is taken for 1.
+        """
+        counted, byte_s = self.work, self.byte_s
+        batch = n / self.pp if n > self.pp else 1.0
+        mine = batch / self.attention_dp if batch > self.attention_dp else 1.0
+        past_bytes, past_flops = counted.state_bytes, 0.0
+        for past in counted.past:
+            tokens = past.read_tokens(context_tokens)
+            past_bytes += past.bytes * tokens
+            past_flops += past.decode_flops * tokens
+        weight_bytes = counted.weight_bytes
+        for experts in counted.experts:
+            weight_bytes += experts.read_bytes(batch)
+        weights_s, kv_s = weight_bytes * byte_s, mine * past_bytes * byte_s
+        token_s = self.token_s + self.head_s + past_flops * self.attention_flop_s
+        compute_s = mine * token_s + batch * self.expert_s
+        reduce_s = self.reduce_s + mine * self.reduce_token_s
+        inside_s = self.inside_s + mine * self.inside_token_s
+        across_s = self.across_s + mine * self.across_token_s
+        kernels_s = counted.kernels * KERNEL_S
+        pipeline_s = 0.0
+        if self.pp > 1:
+            stages_s = max(weights_s + kv_s, compute_s) + reduce_s + inside_s + across_s + kernels_s
+            # The batches in flight pass the slowest stage one after the other.
+            late = min(n, self.pp) * self.slowest_stage - 1.0
+            pipeline_s = self.hops_s + mine * self.hops_token_s + stages_s * max(0.0, late)
+        return Terms(weights_s, kv_s, compute_s, reduce_s, inside_s, across_s, pipeline_s, kernels_s + STEP_S)
+
+    def prefill(self, tokens: float, cached_tokens: float = 0, n: float = 1) -> Terms:
+        """Reading ``n`` prompts of ``tokens`` tokens that come at once, of which ``cached_tokens`` are in the KV.
+
+        The sum is the time to first token of the last of them on a deployment that does nothing else: every replica
+        reads its share of the prompts in steps of ``CHUNK_TOKENS``, and at least one token of each. With a layer split
+        the steps follow one another through the stages: the terms are what one stage does, and ``pipeline_s`` holds
+        the bubble, (pp - 1) / steps of it, so one step gains nothing. An ``n`` below 1 is taken for 1.
+        """
+        counted, byte_s, part = self.work, self.byte_s, 1.0 / self.pp
+        new = max(1.0, tokens - cached_tokens)
+        cached = max(0.0, tokens - new)
+        prompts = n / self.attention_dp if n > self.attention_dp else 1.0
+        mine, everyone = prompts * new, max(1.0, n) * new
+        steps, own_steps = max(1.0, mine / CHUNK_TOKENS), max(1.0, new / CHUNK_TOKENS)
+        past_bytes, past_flops = own_steps * counted.state_bytes, 0.0
+        for past in counted.past:
+            # Every step of a prompt reads what is before it; what it adds is written.
+            past_bytes += past.bytes * (own_steps * past.read_tokens(cached + new / 2) + new)
+            past_flops += past.prefill_flops * (past.pairs(cached + new) - past.pairs(cached))
+        weight_bytes = counted.weight_bytes
+        for experts in counted.experts:
+            weight_bytes += experts.read_bytes(everyone / steps)
+        weights_s, kv_s = part * steps * weight_bytes * byte_s, part * prompts * past_bytes * byte_s
+        prompt_s = new * self.token_s + self.head_s + past_flops * self.attention_flop_s
+        compute_s = part * (prompts * prompt_s + everyone * self.expert_s)
+        reduce_s = part * (steps * self.reduce_s + mine * self.reduce_token_s)
+        inside_s = part * (steps * self.inside_s + mine * self.inside_token_s)
+        across_s = part * (steps * self.across_s + mine * self.across_token_s)
+        kernels_s = part * steps * counted.kernels * KERNEL_S
+        pipeline_s = 0.0
+        if self.pp > 1:
+            stage_s = max(weights_s + kv_s, compute_s) + reduce_s + inside_s + across_s + kernels_s
+            pipeline_s = stage_s * (self.pp - 1) / steps + self.hops_s + mine / steps * self.hops_token_s
+        fixed_s = kernels_s + steps * STEP_S + REQUEST_S
+        return Terms(weights_s, kv_s, compute_s, reduce_s, inside_s, across_s, pipeline_s, fixed_s)
+
+    def pipeline_utilisation(self, n: float) -> float:
+        """The part of the stages that works while ``n`` sequences decode: 1 without a layer split."""
+        return min(1.0, n / self.pp)
+
+    def tpot_ms(self, n: float, context_tokens: float) -> float:
+        """Milliseconds per output token of ``n`` sequences in flight with ``context_tokens`` each."""
+        return self.decode(n, context_tokens).total_s * 1e3
+
+    def ttft_ms(self, isl: float, n: float) -> float:
+        """Milliseconds to the first token of the last of ``n`` prompts of ``isl`` tokens that come at once."""
+        return self.prefill(isl, 0, n).total_s * 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """What a byte costs between accelerators that fill tight domains of ``domain`` one after the other."""
+
+    domain: int
+    inside_byte_s: float
+    across_byte_s: float
+
+    @classmethod
+    def of(cls, accelerator: Accelerator, sharding: Sharding) -> _Links | Unknown:
+        domain = accelerator.tight_domain_accelerators
+        inside, across = accelerator.link_gb_per_s_inside, accelerator.link_gb_per_s_across
+        missing = f"the accelerator {accelerator.name!r} lacks link_gb_per_s_%s, and {sharding} needs it"
+        if inside is None and min(domain, sharding.accelerators) > 1:
+            return Unknown(missing % "inside")
+        if across is None and sharding.accelerators > domain:
+            return Unknown(missing % "across")
+        return cls(
+            domain,
+            1 / (inside * 1e9 * LINK_SHARE_INSIDE) if inside else 0.0,
+            1 / (across * 1e9 * LINK_SHARE_ACROSS) if across else 0.0,
+        )
+
+    def all_reduce(self, ranks: int) -> tuple[float, float]:
+        """Seconds of an all-reduce of next to nothing, and of each byte.
+
+        2 (r - 1) / r bytes leave a rank for each byte; over several domains, each first sums inside, and then every
+        rank sends its part across (NCCL's rings use the network port of every rank likewise).
+        """
+        near = min(ranks, self.domain)
+        far = -(-ranks // near)
+        start_s = (ALL_REDUCE_S if ranks > 1 else 0.0) + (ACROSS_S if far > 1 else 0.0)
+        byte_s = 2 * (near - 1) / near * self.inside_byte_s + 2 * (far - 1) / far / near * self.across_byte_s
+        return start_s, byte_s
+
+    def experts_near(self, sharding: Sharding) -> int:
+        """Expert ranks in the domain of the accelerator that has the fewest, its own included."""
+        near = max(1, self.domain * sharding.ep // (sharding.tp * sharding.attention_dp))
+        return sharding.ep % near or near
+
+    def hops_across(self, sharding: Sharding) -> int:
+        """Hops between stages where an accelerator sends to another domain."""
+        ranks = sharding.tp * sharding.attention_dp
+        return sum(i * ranks // self.domain != ((i + 2) * ranks - 1) // self.domain for i in range(sharding.pp - 1))
+
+
+def _dtypes(accelerator: Accelerator, quantisation: Quantisation) -> dict[work.Part, Dtype]:
+    """What each part is multiplied in: as wide as its weights where that is listed for ``accelerator``, else bf16."""
+    narrow: Dtype = "fp4" if quantisation.four_bit_floats else "bf16"
+
+    def dtype(element_bytes: float) -> Dtype:
+        wanted: Dtype = "bf16" if element_bytes >= WIDE else "fp8" if element_bytes >= 1 else narrow
+        return wanted if wanted in accelerator.dense_tflops else "bf16"
+
+    return {
+        "attention": dtype(quantisation.attention),
+        "dense": dtype(quantisation.dense),
+        "experts": dtype(quantisation.experts),
+    }

@@ -1,0 +1,186 @@
+"""What a deployment offers to requests of one size: how many at once, how fast, at what price, and where it clogs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentroute.capacity.holding import BATCHED_TOKENS, Holding, Serving, hold
+from agentroute.capacity.kv import KvType as CacheType
+from agentroute.capacity.kv import Unknown
+from agentroute.capacity.memory import ENGINES
+from agentroute.ceilings import Ceilings, Stand, ceilings
+from agentroute.compiled import window_tokens
+from agentroute.errors import NoFeasibleDeployment
+from agentroute.estimate import Estimate
+from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.rates import Metric, Workload, times
+from agentroute.latency.roofline import Roofline
+from agentroute.origin import Origin
+from agentroute.profile import KvType, Profile, WeightsType
+from agentroute.router import Router
+from agentroute.shape.model import Model, MoeMlp
+from agentroute.shape.sharding import Sharding
+from agentroute.task import Task
+
+CACHE: dict[KvType | None, CacheType] = {
+    "bf16": "bf16", "fp16": "fp16", "f32": "f32", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
+    "q8_0": "q8_0", "q5_0": "q5_0", "q4_0": "q4_0", None: "bf16",
+}  # fmt: skip
+"""A profile's KV type as the engines' rules call it. Where a profile says nothing it is the model's own type, 16 bits,
+which is every engine's default; assumed."""
+
+TTFT_BAND, COST_BAND = (0.8, 4.0), (0.7, 1.4)
+"""What the roofline's TTFT, and the cost that follows from its TPOT, may be off by. 80 % of 2,400 public points of 149
+deployments lie within 0.75 and 1.29 of its TPOT in a closed loop; the TTFT of a lone prompt takes up to four times as
+long as it says, least with vLLM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """One request size at one deployment. ``None`` is unknown, or not to be had at all.
+
+    ``ttft_alone_ms`` is with one request in flight, ``ttft_full_ms`` and ``cost_usd`` (for one request) with ``n_max``.
+    """
+
+    workload: Workload
+    n_max: Estimate | None
+    ttft_alone_ms: Estimate | None
+    ttft_full_ms: Estimate | None
+    cost_usd: Estimate | None
+    ceilings: Ceilings
+
+
+def outlook(deployment: Deployment, isl: int, osl: int) -> Outlook:
+    """What ``deployment`` offers to requests of ``isl`` prompt and ``osl`` answer tokens.
+
+    Times are the profile's own measurements where it has any, else the roofline's.
+    """
+    where = stand(deployment)
+    found = ceilings(where, Workload(isl, osl, 1))
+    held = found.n_max
+    if held is None or held.mean < 1:
+        alone = _times(deployment, where, Workload(isl, osl, 1)) if held is None else (None, None)
+        return Outlook(Workload(isl, osl, 1), held, alone[0], None, alone[1], found)
+    full = Workload(isl, osl, int(held.mean))
+    ttft, cost = _times(deployment, where, full)
+    return Outlook(full, held, _times(deployment, where, Workload(isl, osl, 1))[0], ttft, cost, ceilings(where, full))
+
+
+def stand(deployment: Deployment) -> Stand:
+    """Where a deployment stands, as far as its profile says."""
+    profile = deployment.profile
+    split = profile.sharding or (profile.disaggregated.decode.sharding if profile.disaggregated else None)
+    limits = profile.limits
+    return Stand(
+        model=deployment.model,
+        accelerator=deployment.accelerator,
+        sharding=split or Sharding(),
+        holding=_holding(deployment, split),
+        roofline=_roofline(deployment, split),
+        slots=limits.max_num_seqs if limits else None,
+        window_tokens=window_tokens(deployment)[0],
+    )
+
+
+def _holding(deployment: Deployment, split: Sharding | None) -> Holding | Unknown:
+    """The reported pool where there is one, beside what is derived of the rest."""
+    profile = deployment.profile
+    derived = _derived(deployment, split)
+    pool, limits = profile.pool, profile.limits
+    if pool is None or limits is None or limits.kv_pool is None:
+        return derived
+    source = (limits.kv_pool.provenance or limits.provenance).origin
+    if isinstance(derived, Unknown):
+        return Holding.of_pool(pool, source, profile.kv_memories)
+    return Holding(derived.weights_gib, derived.usable_gib, None, (pool,) * 3, source, profile.kv_memories)
+
+
+def _derived(deployment: Deployment, split: Sharding | None) -> Holding | Unknown:
+    serving = _serving(deployment.profile, deployment.model)
+    if isinstance(serving, Unknown):
+        return serving
+    if deployment.model is None or deployment.accelerator is None or split is None:
+        return Unknown("the profile does not say its model, its accelerator or its sharding")
+    found = hold(deployment.model, deployment.accelerator, split, serving)
+    if isinstance(found, Unknown):
+        return found
+    source: Origin = "derived" if deployment.profile.precision.kv else "assumed"
+    memories = deployment.profile.kv_memories
+    return Holding(found.weights_gib, found.usable_gib, found.kv_gib, found.pools, source, memories)
+
+
+def _roofline(deployment: Deployment, split: Sharding | None) -> Roofline | Unknown:
+    model, accelerator, profile = deployment.model, deployment.accelerator, deployment.profile
+    serving = _serving(profile, model)
+    if isinstance(serving, Unknown):
+        return serving
+    if profile.disaggregated:
+        return Unknown("prefill and decode stand on separate workers, whose speed together is not derived")
+    if model is None or accelerator is None or split is None:
+        return Unknown("the profile does not say its model, its accelerator or its sharding")
+    return Roofline.of(model, accelerator, split, quantisation=serving.quantisation, kv_type=serving.kv_type)
+
+
+def _serving(profile: Profile, model: Model | None) -> Serving | Unknown:
+    engine = next((known for known in ENGINES if known == profile.engine.name), None)
+    if engine is None:
+        return Unknown(f"the KV rules of the engine {profile.engine.name!r} are not known")
+    moe = model is not None and any(isinstance(group.mlp, MoeMlp) for group in model.layers)
+    weights = _weights(profile.precision.weights, moe)
+    if weights is None:
+        return Unknown("the profile does not say how its weights are kept")
+    if profile.precision.kv not in CACHE:
+        return Unknown(f"the KV type {profile.precision.kv!r} is not known")
+    limits = profile.limits
+    return Serving(
+        engine,
+        weights,
+        CACHE[profile.precision.kv],
+        batched_tokens=limits.max_num_batched_tokens or BATCHED_TOKENS if limits else BATCHED_TOKENS,
+        slots=limits.max_num_seqs if limits else None,
+    )
+
+
+def _weights(word: WeightsType | None, moe: bool) -> str | None:
+    """A profile's word for its weights as ``capacity.weights`` calls it; ``None``: unknown."""
+    match word:
+        case "bf16" | "fp16":
+            return "bf16"
+        case "fp8" | "int8":
+            return "fp8"
+        case "fp4" | "nvfp4":
+            return "nvfp4" if moe else "nvfp4-dense"
+        case "mxfp4":
+            return "mxfp4"
+        case "int4" | "gptq":
+            return "int4-experts" if moe else "w4a16"
+        case "awq":
+            return "awq-int4"
+        case _:
+            return None
+
+
+def _times(deployment: Deployment, where: Stand, workload: Workload) -> tuple[Estimate | None, Estimate | None]:
+    """TTFT in milliseconds and the cost of one request in US dollars."""
+    if deployment.profile.points:
+        task = Task(context_tokens=workload.isl, max_output_tokens=workload.osl, concurrency=workload.n)
+        try:
+            decision = Router(Fleet([deployment])).decide(task)
+        except NoFeasibleDeployment:
+            return None, None
+        return decision.ttft_ms, decision.cost_usd
+    if isinstance(where.roofline, Unknown):
+        return None, None
+    parts = times(where.roofline, workload)(workload.n)
+    ms: dict[Metric, float] = {metric: sum(part.total_s for part in each) * 1_000 for metric, each in parts.items()}
+    hourly, gpus = deployment.usd_per_accelerator_hour, deployment.profile.accelerators
+    price = deployment.profile.price
+    hourly = price.usd_per_accelerator_hour if price and price.usd_per_accelerator_hour else hourly
+    cost = None
+    if hourly and gpus:
+        cost = _uncalibrated(hourly * gpus * ms["E2E"] / 1_000 / 3_600 / workload.n, COST_BAND)
+    return _uncalibrated(ms["TTFT"], TTFT_BAND), cost
+
+
+def _uncalibrated(value: float, band: tuple[float, float]) -> Estimate:
+    return Estimate(value, value * band[0], value * band[1], "derived", extrapolated=True)

@@ -1,0 +1,188 @@
+"""``agentroute profiles from-log`` and ``from-server``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import servers
+from console import agentroute
+
+from agentroute.cli.profiles_from import MAX_BYTES, model_id
+from agentroute.demo.embedded import EmbeddedServer
+from agentroute.profile import Profile
+from agentroute.shape.sharding import Sharding
+
+DATA = Path(__file__).parents[1] / "data" / "startup"
+LOGS = sorted(DATA.glob("*.log"))
+SECRET = "sk-not-a-real-key"
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: str(log.stem))
+def test_a_log_becomes_a_profile_that_validates(log: Path, tmp_path: Path) -> None:
+    ran = agentroute("profiles", "from-log", str(log))
+    assert ran.code == 0, ran.err
+    file = tmp_path / "mine.toml"
+    file.write_text(ran.out)
+    assert agentroute("profiles", "validate", str(file)).code == 0
+    profile = Profile.load(file)
+    assert profile.limits and profile.limits.provenance.origin == "reported"
+    assert log.name in profile.limits.provenance.source
+    assert profile.limits.provenance.engine_version == profile.engine.version
+
+
+def test_the_profile_holds_what_the_log_says_and_stderr_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    log = str(DATA / "vllm-0.32.0-dp2-ep.log")
+    ran = agentroute("profiles", "from-log", log, "--name", "mine", "--output", str(file))
+    assert (ran.code, ran.out) == (0, ""), ran.err
+    profile = Profile.load(file)
+    assert (profile.name, profile.engine.name, profile.engine.version) == ("mine", "vllm", "0.32.0")
+    assert profile.sharding == Sharding(attention_dp=2, ep=2)
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (12, 128)
+    assert (profile.accelerator, profile.model, profile.points) == (None, None, ())
+    for words in ("attention_dp = 2", "kv_tokens = 1536", "unknown: device", "write the one it is into `model`"):
+        assert words in ran.err
+
+
+def test_a_shipped_model_and_accelerator_are_referred_to(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(
+        "Initializing a V1 LLM engine (v0.19.1) with config: model='openai/gpt-oss-120b', tensor_parallel_size=2\n"
+        "Using configuration from E=128,N=1440,device_name=NVIDIA_H100_80GB_HBM3.json for MoE layer.\n"
+    )
+    profile = agentroute("profiles", "from-log", str(log), "--json").json["profile"]
+    assert (profile["model"], profile["accelerator"]) == ("gpt-oss-120b", "h100_sxm")
+    assert profile["sharding"]["tp"] == 2
+
+
+def test_json_says_what_was_read_from_which_line_and_what_was_not() -> None:
+    answer = agentroute("profiles", "from-log", str(DATA / "llamacpp-split.log"), "--json").json
+    assert answer["command"] == "profiles from-log"
+    assert answer["profile"]["limits"]["kv_pool"]["tokens"] == 2048
+    assert {"name": "max_num_seqs", "value": 4, "line": 94} in answer["read"]
+    assert "version" in answer["unknown"]
+    assert any("split this memory" in note for note in answer["notes"])
+
+
+def test_a_block_that_the_log_does_not_name_is_said_to_be_a_default(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("GPU KV cache size: 389,888 tokens\n")
+    profile = agentroute("profiles", "from-log", str(log), "--json").json["profile"]
+    assert profile["limits"]["kv_pool"]["block_tokens"] == 16
+    assert "16 tokens is the engine's default" in profile["limits"]["kv_pool"]["provenance"]["notes"]
+    assert "sharding" not in profile
+
+
+def test_a_command_line_is_read_from_standard_input() -> None:
+    ran = agentroute("profiles", "from-log", "-", stdin=f"vllm serve org/m --api-key {SECRET} -tp 4\n")
+    assert ran.code == 0, ran.err
+    assert "tp = 4" in ran.out and 'name = "m"' in ran.out
+    assert SECRET not in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"GET / 200 OK\n", "holds no start-up line of an engine that is understood"),
+        (b"", "holds no start-up line"),
+        (f"api_key={SECRET}\n".encode(), "holds no start-up line"),
+        (b"\x7fELF\x00\x00vllm serve m -tp 4", "is not a text file"),
+        (None, "cannot be read: no such file or directory"),
+    ],
+)
+def test_what_is_no_log_is_refused_in_one_sentence(content: bytes | None, says: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    if content is not None:
+        log.write_bytes(content)
+    ran = agentroute("profiles", "from-log", str(log))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"error: {log}: {says}") and ran.err.count("\n") == 1
+    assert SECRET not in ran.err
+
+
+def test_a_log_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    with log.open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    assert "is larger than 64 MiB; cut it after the start" in agentroute("profiles", "from-log", str(log)).err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_other_encodings_of_text_are_read(encoding: str, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("vllm serve org/m -tp 4\n", encoding=encoding)
+    assert agentroute("profiles", "from-log", str(log), "--json").json["profile"]["sharding"]["tp"] == 4
+
+
+def test_a_few_wrong_bytes_do_no_harm(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"\xff\xfa progress \xe2\x96\nvllm serve org/m -tp 4\n")
+    assert agentroute("profiles", "from-log", str(log)).code == 0
+
+
+def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("# mine\n")
+    command = ("profiles", "from-log", str(DATA / "vllm-0.32.0-tp2.log"), "--output", str(file))
+    ran = agentroute(*command)
+    assert ran.code == 2 and "--force" in ran.err
+    assert file.read_text() == "# mine\n"
+    assert agentroute(*command, "--force").code == 0
+    assert Profile.load(file).sharding == Sharding(tp=2)
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    ran = agentroute("profiles", "from-log", str(DATA / "vllm-0.32.0-tp2.log"), "--name", "  ")
+    assert ran.code == 2 and "--name must begin with a letter or digit" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.1-70B-Instruct"),
+        ("/x/.cache/huggingface/hub/models--openai--gpt-oss-120b/snapshots/b5c939d", "openai/gpt-oss-120b"),
+        ("/home/somebody/models/mine/", "mine"),
+        ("C:\\models\\mine.gguf", "mine"),
+        ("models/mine.gguf", "mine"),
+        (f"s3://user:{SECRET}@host/bucket/mine?key={SECRET}", "mine"),
+        ("", "server"),
+    ],
+)
+def test_a_path_or_url_is_shown_by_its_last_part_alone(given: str, shown: str) -> None:
+    assert model_id(given) == shown
+
+
+def test_a_running_server_becomes_a_profile(tmp_path: Path, llama_one: EmbeddedServer) -> None:
+    file = tmp_path / "mine.toml"
+    ran = agentroute("profiles", "from-server", llama_one.url, "--output", str(file), "--name", "mine")
+    assert ran.code == 0, ran.err
+    profile = Profile.load(file)
+    assert (profile.name, profile.engine.name) == ("mine", "llamacpp")
+    assert profile.limits and (profile.limits.max_model_len, profile.limits.max_num_seqs) == (2048, 1)
+    assert profile.limits.provenance.origin == "reported" and llama_one.url in profile.limits.provenance.source
+    assert profile.pool and profile.pool.tokens == 2048
+
+
+def test_what_a_running_server_does_not_say_stays_unknown(llama_split: EmbeddedServer) -> None:
+    ran = agentroute("profiles", "from-server", llama_split.url)
+    assert ran.code == 0
+    assert 'name = "smollm2-135m"' in ran.out and "kv_pool" not in ran.out
+    assert "the KV pool is unknown" in ran.err
+    answer = agentroute("profiles", "from-server", llama_split.url, "--json").json
+    assert answer["profile"]["limits"]["max_model_len"] == 512
+    assert "the KV pool is unknown" in answer["notes"][0]
+
+
+def test_a_server_that_does_not_answer_is_a_failure_and_a_url_that_is_none_a_mistake() -> None:
+    ran = agentroute("profiles", "from-server", f"http://127.0.0.1:{servers.free_port()}")
+    assert (ran.code, ran.out) == (1, "") and "unavailable" in ran.err
+    ran = agentroute("profiles", "from-server", "localhost:8080")
+    assert ran.code == 2 and "must be an address such as" in ran.err
+
+
+@pytest.mark.parametrize("command", [("profiles", "from-server"), ("init",)])
+def test_a_server_without_a_model_is_a_failure(command: tuple[str, ...]) -> None:
+    with servers.Server(servers.answers('{"object": "list", "data": []}')) as server:
+        ran = agentroute(*command, server.url)
+    assert ran.code == 1 and "lists no model" in ran.err
