@@ -29,6 +29,8 @@ CACHE: dict[KvType | None, CacheType] = {
 """A profile's KV type as the engines' rules call it. Where a profile says nothing it is the model's own type, 16 bits,
 which is every engine's default; assumed."""
 
+_TTFT_E2E: tuple[Metric, Metric] = ("TTFT", "E2E")
+
 TTFT_BAND, COST_BAND = (0.8, 4.0), (0.7, 1.4)
 """What the roofline's TTFT, and the cost that follows from its TPOT, may be off by. 80 % of 2,400 public points of 149
 deployments lie within 0.75 and 1.29 of its TPOT in a closed loop; the TTFT of a lone prompt takes up to four times as
@@ -171,15 +173,16 @@ def _times(deployment: Deployment, where: Stand, workload: Workload) -> tuple[Es
         return decision.ttft_ms, decision.cost_usd
     if isinstance(where.roofline, Unknown):
         return None, None
-    parts = times(where.roofline, workload)(workload.n)
-    ms: dict[Metric, float] = {metric: sum(part.total_s for part in each) * 1_000 for metric, each in parts.items()}
+    ttft_s, e2e_s = (
+        sum(part.total_s for part in times(where.roofline, workload, metric)(workload.n)) for metric in _TTFT_E2E
+    )
     hourly, gpus = deployment.usd_per_accelerator_hour, deployment.profile.accelerators
     price = deployment.profile.price
     hourly = price.usd_per_accelerator_hour if price and price.usd_per_accelerator_hour else hourly
     cost = None
     if hourly and gpus:
-        cost = _uncalibrated(hourly * gpus * ms["E2E"] / 1_000 / 3_600 / workload.n, COST_BAND)
-    return _uncalibrated(ms["TTFT"], TTFT_BAND), cost
+        cost = _uncalibrated(hourly * gpus * e2e_s / 3_600 / workload.n, COST_BAND)
+    return _uncalibrated(ttft_s * 1_000, TTFT_BAND), cost
 
 
 def _uncalibrated(value: float, band: tuple[float, float]) -> Estimate:

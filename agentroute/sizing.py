@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from agentroute.capacity.holding import Serving, hold
 from agentroute.capacity.kv import Unknown
+from agentroute.capacity.weights import Parts
 from agentroute.ceilings import Ceilings, Stand, ceilings
-from agentroute.latency.rates import Metric, Workload, times
+from agentroute.latency.rates import METRICS, Metric, Workload, times
 from agentroute.latency.roofline import Roofline
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Gqa, Mla, Model, MoeMlp
@@ -69,6 +70,7 @@ def size(
     First those that keep every ceiling, the shortest time to the whole answer first; then the others, those that hold
     most requests first.
     """
+    parts = Parts.of(model)
     found = []
     for replicas, sharding in splits(model, accelerator, count, serving):
         share = replace(workload, n=-(-workload.n // replicas))
@@ -77,15 +79,13 @@ def size(
             model,
             accelerator,
             sharding,
-            hold(model, accelerator, sharding, started),
+            hold(model, accelerator, sharding, started, parts=parts),
             Roofline.of(model, accelerator, sharding, quantisation=serving.quantisation, kv_type=serving.kv_type),
             serving.slots,
             window_tokens,
         )
-        seconds = _times(stand.roofline, share)
-        found.append(
-            Sized(replicas, share, stand, ceilings(stand, share), seconds["TTFT"], seconds["TPOT"], seconds["E2E"])
-        )
+        ms = [_ms(stand.roofline, share, metric) for metric in METRICS]
+        found.append(Sized(replicas, share, stand, ceilings(stand, share), *ms))
     return tuple(sorted(found, key=_rank))
 
 
@@ -97,13 +97,10 @@ def _rank(sized: Sized) -> tuple[object, ...]:
     return 1, -held, slow, str(sized)
 
 
-def _times(roofline: Roofline | Unknown, workload: Workload) -> dict[Metric, float | None]:
+def _ms(roofline: Roofline | Unknown, workload: Workload, metric: Metric) -> float | None:
     if isinstance(roofline, Unknown):
-        return {"TTFT": None, "TPOT": None, "E2E": None}
-    return {
-        metric: sum(terms.total_s for terms in parts) * 1_000
-        for metric, parts in times(roofline, workload)(workload.n).items()
-    }
+        return None
+    return sum(part.total_s for part in times(roofline, workload, metric)(workload.n)) * 1_000
 
 
 def splits(model: Model, accelerator: Accelerator, count: int, serving: Serving) -> Iterator[tuple[int, Sharding]]:

@@ -104,13 +104,23 @@ class Holding:
         return Estimate(mean, low, high, self.source)
 
 
-def hold(model: Model, accelerator: Accelerator, sharding: Sharding, serving: Serving = Serving()) -> Holding | Unknown:
+def hold(
+    model: Model,
+    accelerator: Accelerator,
+    sharding: Sharding,
+    serving: Serving = Serving(),
+    *,
+    parts: weighing.Parts | Unknown | None = None,
+) -> Holding | Unknown:
     """What ``model``, so split and served, holds on accelerators of one kind; or why that is unknown.
 
-    Weights that do not fit are no reason: they leave no KV memory.
+    Weights that do not fit are no reason: they leave no KV memory. For many splits of one model, take it apart once and
+    pass its ``parts``.
     """
+    if isinstance(parts, Unknown):
+        return parts
     size = weighing.gib(
-        model,
+        parts or model,
         sharding,
         serving.quantisation,
         stages=STAGES[serving.engine],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -21,11 +21,12 @@ RATE_KINDS: tuple[RateKind, ...] = (
 )  # fmt: skip
 
 Metric = Literal["TTFT", "TPOT", "E2E"]
+METRICS: tuple[Metric, ...] = ("TTFT", "TPOT", "E2E")
 
 WORTH = 1.1
 """A doubling of the concurrency that multiplies the throughput by less is not worth it."""
 
-MOST = 1 << 20
+MOST = 1 << 16
 """Concurrencies above this are not looked at."""
 
 
@@ -60,9 +61,22 @@ class Parts(NamedTuple):
         compute, kv, exchange, pipeline, reduce, weights, fixed = self
         return max(compute, kv + weights) + exchange + pipeline + reduce + fixed
 
-    def but(self, kind: int, seconds: float) -> Parts:
-        """The same with other seconds for the rate number ``kind`` of ``RATE_KINDS``."""
-        return Parts._make((*self[:kind], seconds, *self[kind + 1 :]))
+    def growing(self, now: Parts, kind: int) -> float:
+        """The total seconds when only the rate number ``kind`` of ``RATE_KINDS`` has become what it is ``now``."""
+        compute, kv, exchange, pipeline, reduce, weights, fixed = self
+        if kind == _COMPUTE:
+            compute = now[kind]
+        elif kind == _KV:
+            kv = now[kind]
+        elif kind == _WEIGHTS:
+            weights = now[kind]
+        else:
+            fixed += now[kind] - self[kind]
+        memory = kv + weights
+        return (compute if compute > memory else memory) + exchange + pipeline + reduce + fixed
+
+
+_COMPUTE, _KV, _WEIGHTS = (RATE_KINDS.index(kind) for kind in ("compute", "kv_bandwidth", "weights_bandwidth"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +111,29 @@ class Workload:
         return {metric: limit for metric, limit in given.items() if limit is not None}
 
 
-def times(roofline: Roofline, workload: Workload) -> Callable[[int], dict[Metric, tuple[Parts, ...]]]:
-    """What TTFT, TPOT and E2E at a concurrency are made of; the metric is the sum of its parts' totals.
+def times(roofline: Roofline, workload: Workload, metric: Metric) -> Callable[[int], tuple[Parts, ...]]:
+    """What a metric at a concurrency is made of; it is the sum of its parts' totals.
 
     TTFT is that of the last of n requests that arrive at once. TPOT is that of a closed loop: in every decode step
     n / OSL requests end, and as many prompts are read before the next.
     """
     isl, osl, replicas = workload.isl, workload.osl, roofline.attention_dp
     context, rest = isl + osl / 2, osl - 1
-    more, fewer = (Parts.of(roofline.prefill(isl, n=k * replicas), 1 / replicas) for k in (2, 1))
-    reading = Parts(*(a - b for a, b in zip(more, fewer, strict=True)))
+    more, fewer = (Parts.of(roofline.prefill(isl, n=k * replicas), 1 / replicas / osl) for k in (2, 1))
+    reading = [a - b for a, b in zip(more, fewer, strict=True)]
 
-    @cache
-    def at(n: int) -> dict[Metric, tuple[Parts, ...]]:
-        first, step = Parts.of(roofline.prefill(isl, n=n)), roofline.decode(n, context)
-        share = Parts(*(part * n / osl for part in reading))
-        return {
-            "TTFT": (first,),
-            "TPOT": (Parts.of(step), share),
-            "E2E": (first, Parts.of(step, rest), Parts(*(part * rest for part in share))),
-        }
+    def first(n: int) -> Parts:
+        return Parts.of(roofline.prefill(isl, n=n))
 
-    return at
+    def step(n: int, by: float = 1.0) -> tuple[Parts, Parts]:
+        return Parts.of(roofline.decode(n, context), by), Parts._make([part * n * by for part in reading])
+
+    made: dict[Metric, Callable[[int], tuple[Parts, ...]]] = {
+        "TTFT": lambda n: (first(n),),
+        "TPOT": step,
+        "E2E": lambda n: (first(n), *step(n, rest)),
+    }
+    return cache(made[metric])
 
 
 def rate_limits(roofline: Roofline, workload: Workload) -> dict[RateKind, RateLimit]:
@@ -126,20 +141,15 @@ def rate_limits(roofline: Roofline, workload: Workload) -> dict[RateKind, RateLi
 
     Of several metrics with an SLO the one that gives way first counts.
     """
-    at = times(roofline, workload)
     slos = workload.slos
     metrics: Iterable[Metric] = slos or ("TPOT",)
     limits: dict[RateKind, RateLimit] = {}
     for metric in metrics:
         slo_s = slos[metric] / 1_000 if metric in slos else None
-        for kind, limit in _limits(partial(_metric, at, metric), metric, workload.n, slo_s):
+        for kind, limit in _limits(times(roofline, workload, metric), metric, workload.n, slo_s):
             if kind not in limits or limit.n_c < limits[kind].n_c:
                 limits[kind] = limit
     return dict(sorted(limits.items(), key=lambda item: item[1].n_c))
-
-
-def _metric(at: Callable[[int], dict[Metric, tuple[Parts, ...]]], metric: Metric, n: int) -> tuple[Parts, ...]:
-    return at(n)[metric]
 
 
 def _limits(
@@ -149,16 +159,17 @@ def _limits(
     alone = parts(1)
 
     def whole(n: int) -> float:
-        return sum(part.total_s for part in parts(n))
+        return sum([part.total_s for part in parts(n)])
 
     def only(kind: int) -> Callable[[int], float]:
-        return lambda n: sum(one.but(kind, now[kind]).total_s for one, now in zip(alone, parts(n), strict=True))
+        return lambda n: sum([one.growing(now, kind) for one, now in zip(alone, parts(n), strict=True)])
 
     least, start, kinds = _largest(whole, slo_s), whole(1), range(len(RATE_KINDS))
     fails = MOST if least == inf else 2 * int(least) if slo_s is None else int(least) + 1
     growth = [only(kind)(fails) - start for kind in kinds]
     # An SLO that one request alone does not keep is charged to what would have to go first.
-    weight = growth if least else [start - sum(one.but(kind, 0.0).total_s for one in alone) for kind in kinds]
+    nothing = Parts(*(0.0,) * 7)
+    weight = growth if least else [start - sum(one.growing(nothing, kind) for one in alone) for kind in kinds]
     charged = max(kinds, key=weight.__getitem__)
     found = []
     for kind in sorted(kinds, key=lambda kind: kind != charged):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+
+from timing import line
 
 from agentroute.fleet import Fleet
 from agentroute.router import Router
@@ -55,11 +56,6 @@ def tasks(count: int) -> list[Task]:
         )
         for _ in range(count)
     ]
-
-
-def line(bench: str, n: int, **figures: object) -> None:
-    """One result."""
-    print(json.dumps({"bench": bench, "n": n, **figures}), flush=True)
 
 
 def decide() -> None:

@@ -28,7 +28,7 @@ def roofline(model: str, sharding: Sharding, accelerator: str = "h200_sxm") -> R
 
 
 def seconds(made: Roofline, workload: Workload, metric: Metric, n: int) -> float:
-    return sum(part.total_s for part in times(made, workload)(n)[metric])
+    return sum(part.total_s for part in times(made, workload, metric)(n))
 
 
 def test_parts_add_up_as_the_roofline_says() -> None:
