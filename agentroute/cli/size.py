@@ -27,7 +27,8 @@ OUTPUT = 1_024
 """Answer tokens where nobody says."""
 
 COLUMNS = (
-    "#", "split", "weights", "left for KV", "n_max", "longest", "TTFT", "TPOT", "binding ceiling", "next ceiling",
+    "#", "split", "weights", "left for KV", "KV blocks", "n_max", "longest", "TTFT", "TPOT", "binding ceiling",
+    "next ceiling",
 )  # fmt: skip
 
 
@@ -135,17 +136,18 @@ def _print(ways: tuple[Sized, ...]) -> None:
         for reason in dict.fromkeys(part.reason for part in (holding, roofline) if isinstance(part, Unknown)):
             typer.echo(f"{i:>2}. unknown: {reason}")
     typer.echo(
-        "weights and KV per accelerator, low-high; n_max: requests of this size that fit at once; times of an "
-        "uncalibrated roofline at this load, the last of a burst first"
+        "weights and KV per accelerator, low-high; KV blocks x tokens of the smallest; n_max: requests of this size "
+        "that fit at once; times: of an uncalibrated roofline at this load, TTFT of the last of a burst"
     )
 
 
 def _row(rank: int, sized: Sized) -> tuple[str, ...]:
     holding, found = sized.stand.holding, sized.ceilings
-    weights = left = longest = "unknown"
+    weights = left = blocks = longest = "unknown"
     if not isinstance(holding, Unknown):
         weights = f"{holding.weights_gib:.1f} GiB"
         left = f"{span(holding.kv_gib, '.1f')} GiB" if holding.kv_gib else "unknown"
+        blocks = f"{span(_times(holding.blocks(), sized.replicas), ',.0f')} x {holding.block_tokens:,}"
         longest = span(holding.longest_tokens(sized.stand.window_tokens or 1 << 30), ",.0f")
     n_max = found.n_max
     return (
@@ -153,6 +155,7 @@ def _row(rank: int, sized: Sized) -> tuple[str, ...]:
         str(sized),
         weights,
         left,
+        blocks,
         "unknown" if n_max is None else span(_times(n_max, sized.replicas), ",.0f"),
         longest,
         shown_ms(sized.ttft_ms) if sized.ttft_ms is not None else "unknown",
