@@ -19,7 +19,7 @@ from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.task import Slo
 
-ADAPTERS = ("llamacpp", "openai")
+ADAPTERS = ("llamacpp", "openai", "sglang", "vllm")
 """The names an adapter may have in a configuration file; a test holds them equal to ``agentroute.adapters``."""
 
 Url = Annotated[str, Field(max_length=2_000)]

@@ -10,6 +10,8 @@ from agentroute.errors import UnknownNameError
 ADAPTERS: dict[str, str] = {
     "llamacpp": "agentroute.adapters.llamacpp:LlamaCppAdapter",
     "openai": "agentroute.adapters.openai:OpenAIAdapter",
+    "sglang": "agentroute.adapters.sglang:SglangAdapter",
+    "vllm": "agentroute.adapters.vllm:VllmAdapter",
 }
 """Where each adapter lives, by the name in a configuration file."""
 

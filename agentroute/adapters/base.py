@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from agentroute.errors import BackendError
 from agentroute.profile import EngineName, KvPool
 from agentroute.shape.model import Capability
+from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Completion, Event, Request
 
 R = TypeVar("R")
@@ -28,9 +29,26 @@ class Discovery:
     engine: EngineName
     engine_version: str | None = None
     max_model_len: int | None = None
+    """The window of one request, in tokens."""
     max_num_seqs: int | None = None
+    """Slots; with data-parallel engines, of one."""
+    max_num_batched_tokens: int | None = None
+    """Tokens that one scheduler step takes."""
     kv_pool: KvPool | None = None
+    """One KV memory: with data-parallel engines, of one."""
+    sharding: Sharding | None = None
+    """The split, when the server states all of it."""
+    engines: int | None = None
+    """Data-parallel engines behind this address, each with a KV memory of its own."""
+    weights: str | None = None
+    """The data type or quantisation of the weights, in the engine's own word."""
+    kv: str | None = None
+    """The data type of the KV cache, in the engine's own word."""
+    device: str | None = None
+    """The accelerator, as its driver calls it (``NVIDIA H200``)."""
     capabilities: Mapping[Capability, bool] = field(default_factory=dict)
+    pool_notes: tuple[str, ...] = ()
+    """What a reader of the KV pool must know."""
     notes: tuple[str, ...] = ()
     """What a person should be told, such as why the KV pool is unknown."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,7 @@ MODELS = "/v1/models"
 
 _OURS = ("model", "messages", "stream")
 _ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+_TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
 _WINDOW_KEYS = ("max_model_len", "context_window", "context_length")
 
 
@@ -151,6 +153,24 @@ def json_object(answer: Answer, classify: Callable[[Answer], BackendError]) -> M
     return value
 
 
+def optional(answer: Answer) -> Mapping[str, Any]:
+    """The JSON object in an answer that a server need not give; an empty one for an error, HTML or another shape."""
+    if answer.status != 200:
+        return {}
+    try:
+        value = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return within(value)
+
+
+def within(value: Any, *keys: str) -> Mapping[str, Any]:
+    """The JSON object that stands under these keys, one in the other; an empty one in place of anything else."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
 def listed_models(answer: Answer, classify: Callable[[Answer], BackendError]) -> list[Mapping[str, Any]]:
     """The entries of ``/v1/models`` that have an id."""
     value = json_object(answer, classify)
@@ -186,6 +206,11 @@ def positive(value: Any, most: int = 1_000_000_000) -> int | None:
     """A whole number from 1 to ``most``, else ``None``: a server's nonsense is unknown, not believed."""
     number = count(value)
     return number if number and number <= most else None
+
+
+def term(value: Any) -> str | None:
+    """A version or a data type: one short word of letters, digits and ``. _ + -``, else ``None``."""
+    return value if isinstance(value, str) and _TERM.fullmatch(value) else None
 
 
 def mappings(value: Any) -> Iterable[Mapping[str, Any]]:

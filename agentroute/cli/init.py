@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from pydantic import ValidationError
 
-from agentroute.adapters import adapter
+from agentroute.adapters import ADAPTERS, adapter
 from agentroute.adapters.base import Discovery
 from agentroute.catalogue import shipped
 from agentroute.cli.options import CONFIG, Json
@@ -20,8 +22,10 @@ from agentroute.config import Config
 from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.fleet import check_url
 from agentroute.origin import Provenance
-from agentroute.profile import Capabilities, Engine, KvPool, Limits, Profile
+from agentroute.profile import Capabilities, Engine, KvPool, Limits, Precision, Profile
 from agentroute.shape.sharding import Sharding
+from agentroute.startup.devices import ACCELERATORS
+from agentroute.startup.dtypes import kv_type, weights_type
 from agentroute.startup.facts import DEFAULT_BLOCK_TOKENS
 from agentroute.toml import dumps
 
@@ -30,7 +34,19 @@ _HEADER = """\
 # A profile has no latency curve until you measure one; without it, nothing can be promised, but tasks are routed.
 """
 
-Degree = Annotated[int | None, typer.Option(min=1, help="Split degree; the server does not tell.")]
+Degree = Annotated[int | None, typer.Option(min=1, help="Split degree, where the server does not tell it.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the caller knows of a server; it comes before what the server says."""
+
+    accelerator: str | None = None
+    accelerator_count: int | None = None
+    degrees: Mapping[str, int] = field(default_factory=dict)
+    """Degrees of the split, by their names in ``Sharding``."""
+    kv_tokens: int | None = None
+    """Tokens in each KV pool."""
 
 
 def init(
@@ -50,27 +66,24 @@ def init(
     """Ask running servers what they are and write agentroute.toml and a profile for each.
 
     What a server does not say stays unknown; accelerator, sharding and KV pool can be given here and are never guessed.
+    What is given here comes before what a server says.
     """
     if accelerator is not None:
         shipped().accelerator(accelerator)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "attention_dp": attention_dp}
-    sharding = _sharding({key: value for key, value in degrees.items() if value is not None})
+    known = Known(
+        accelerator,
+        accelerator_count,
+        {key: value for key, value in degrees.items() if value is not None},
+        kv_tokens,
+    )
     found: list[tuple[str, str, Discovery, Profile]] = []
     names: set[str] = set()
     for url in urls:
         wire, discovery = discover(url, api_key_env)
         name = _name(discovery, names)
         names.add(name)
-        profile = profile_of(
-            name,
-            url,
-            discovery,
-            accelerator=accelerator,
-            accelerator_count=accelerator_count,
-            sharding=sharding,
-            kv_tokens=kv_tokens,
-        )
-        found.append((url, wire, discovery, profile))
+        found.append((url, wire, discovery, profile_of(name, url, discovery, known)))
     folder = output.parent / "profiles"
     files = [output, *(folder / f"{profile.name}.toml" for *_, profile in found)]
     if not force and (there := next((file for file in files if file.exists()), None)):
@@ -87,7 +100,7 @@ def init(
     Config.load(output)
     for url, wire, discovery, profile in found:
         say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}, as {profile.name!r}")
-        for note in discovery.notes:
+        for note in (*notes_of(discovery), *_overruled(discovery, known)):
             say(f"  note: {note}")
     if as_json:
         print_json("init", {"config": str(output), "deployments": _entries(found, api_key_env)})
@@ -112,51 +125,104 @@ def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
     discovery = probe(url, adapter("openai"), api_key_env=api_key_env, timeout=patience)
     if not discovery.models:
         raise BackendError(FailureKind.UNAVAILABLE, "lists no model; is it still loading one?", url=url)
-    if discovery.engine == "llamacpp":
-        return "llamacpp", probe(url, adapter("llamacpp"), api_key_env=api_key_env, timeout=patience)
+    if discovery.engine in ADAPTERS:
+        return discovery.engine, probe(url, adapter(discovery.engine), api_key_env=api_key_env, timeout=patience)
     return "openai", discovery
 
 
-def profile_of(
-    name: str,
-    url: str,
-    discovery: Discovery,
-    *,
-    accelerator: str | None = None,
-    accelerator_count: int | None = None,
-    sharding: Sharding | None = None,
-    kv_tokens: int | None = None,
-) -> Profile:
-    """A profile of what a server said, and of what the caller knows; the rest is unknown."""
+def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = None) -> Profile:
+    """A profile of what a server said, and of what the caller knows; the rest is unknown.
+
+    Raises ``UsageError`` when what the caller knows does not fit together.
+    """
+    known = known or Known()
     reported = Provenance(origin="reported", source=f"the server at {url}", date=dt.date.today())
     limits: dict[str, Any] = {
         "max_model_len": discovery.max_model_len,
         "max_num_seqs": discovery.max_num_seqs,
-        "kv_pool": _pool(kv_tokens, discovery) or discovery.kv_pool,
+        "max_num_batched_tokens": discovery.max_num_batched_tokens,
+        "kv_pool": _pool(known.kv_tokens, discovery) or _told_pool(discovery, reported),
     }
-    known = any(value is not None for value in limits.values())
+    said = any(value is not None for value in limits.values())
     return Profile(
         format=1,
         name=name,
         model=shipped_model(discovery.models[0]),
-        accelerator=accelerator,
-        accelerator_count=accelerator_count,
+        accelerator=known.accelerator or _accelerator(discovery),
+        accelerator_count=known.accelerator_count,
         engine=Engine(name=discovery.engine, version=discovery.engine_version),
-        sharding=sharding,
-        limits=Limits(**limits, provenance=reported) if known else None,
+        precision=Precision(weights=weights_type(discovery.weights), kv=kv_type(discovery.kv)),
+        sharding=_sharding(discovery, known),
+        limits=Limits(**limits, provenance=reported) if said else None,
         capabilities=Capabilities(offers=dict(discovery.capabilities), provenance=reported)
         if discovery.capabilities
         else None,
     )
 
 
-def _sharding(degrees: dict[str, int]) -> Sharding | None:
-    if not degrees:
-        return None
+def notes_of(discovery: Discovery) -> tuple[str, ...]:
+    """What a person should be told of what a server said."""
+    notes = (*discovery.notes, *(f"the KV pool: {note}" for note in discovery.pool_notes))
+    if discovery.device and _accelerator(discovery) is None:
+        return (*notes, "the catalogue has no accelerator of the name that the server says")
+    return notes
+
+
+def _accelerator(discovery: Discovery) -> str | None:
+    """The shipped accelerator of the name that the server says."""
+    return ACCELERATORS.get(discovery.device) if discovery.device else None
+
+
+def _stated(discovery: Discovery) -> dict[str, int]:
+    """The degrees of the split that the server states."""
+    if discovery.sharding:
+        return discovery.sharding.model_dump()
+    return {"attention_dp": discovery.engines} if discovery.engines else {}
+
+
+def _sharding(discovery: Discovery, known: Known) -> Sharding | None:
+    """The split: the caller's degrees, and beside them the server's. Of engines alone, no split is known."""
+    count = known.accelerator_count
+    if not known.degrees:
+        sharding = discovery.sharding
+        return sharding if sharding is None or count in (None, sharding.accelerators) else None
     try:
-        return Sharding(**degrees)
+        sharding = Sharding(**{**_stated(discovery), **known.degrees})
     except ValidationError as error:
-        raise UsageError(f"the sharding is wrong: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        beside = f" (the server says {discovery.sharding})" if discovery.sharding else ""
+        raise UsageError(f"the sharding is wrong: {reason}{beside}") from None
+    if count not in (None, sharding.accelerators):
+        raise UsageError(
+            f"--accelerator-count is {count}, but the split ({sharding}) takes {sharding.accelerators}; give one that "
+            "fits the other"
+        )
+    return sharding
+
+
+def _overruled(discovery: Discovery, known: Known) -> list[str]:
+    """Where the caller knows it differently from the server."""
+    stated, accelerator, pool = _stated(discovery), _accelerator(discovery), discovery.kv_pool
+    both: list[tuple[str, object, object]] = [
+        (f"--{name.replace('_', '-')}", degree, stated[name])
+        for name, degree in known.degrees.items()
+        if stated.get(name, degree) != degree
+    ]
+    if known.accelerator and accelerator and known.accelerator != accelerator:
+        both.append(("--accelerator", known.accelerator, accelerator))
+    if known.kv_tokens and pool and known.kv_tokens != pool.tokens:
+        both.append(("--kv-tokens", known.kv_tokens, pool.tokens))
+    if known.accelerator_count and not known.degrees and discovery.sharding and not _sharding(discovery, known):
+        both.append(("--accelerator-count", known.accelerator_count, discovery.sharding.accelerators))
+    return [f"{option} {given} is written down, though the server says {told}" for option, given, told in both]
+
+
+def _told_pool(discovery: Discovery, reported: Provenance) -> KvPool | None:
+    """The KV pool that the server tells, with what its reader must know."""
+    if discovery.kv_pool is None or not discovery.pool_notes:
+        return discovery.kv_pool
+    own = reported.model_copy(update={"notes": "; ".join(discovery.pool_notes)})
+    return discovery.kv_pool.model_copy(update={"provenance": own})
 
 
 def _pool(tokens: int | None, discovery: Discovery) -> KvPool | None:
@@ -168,6 +234,8 @@ def _pool(tokens: int | None, discovery: Discovery) -> KvPool | None:
     if discovery.engine == "llamacpp" and window and slots and tokens == window * slots:
         return KvPool(tokens=tokens, block_tokens=window, provenance=told)
     block = DEFAULT_BLOCK_TOKENS.get(discovery.engine, 1)
+    if discovery.engine != "llamacpp" and discovery.kv_pool:
+        block = discovery.kv_pool.block_tokens
     return KvPool(tokens=max(tokens, block), block_tokens=block, provenance=told)
 
 

@@ -13,7 +13,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from agentroute import origin
-from agentroute.cli.init import discover, profile_of, shipped_model, short_name
+from agentroute.cli.init import discover, notes_of, profile_of, shipped_model, short_name
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.errors import FileError, UsageError, shown
@@ -75,7 +75,7 @@ def from_server(
     wire, discovery = discover(url, api_key_env)
     profile = profile_of(_name(name, discovery.models[0]), url, discovery)
     say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}")
-    _write("profiles from-server", profile, output, discovery.notes, force=force, as_json=as_json, more={})
+    _write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
 
 
 def text_of(file: Path) -> str:

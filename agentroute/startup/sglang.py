@@ -88,11 +88,11 @@ def read(lines: Sequence[Line]) -> Started:
 
 def _arguments(heard: Heard, line: Line, said: Mapping[str, str], trust: int, *, split: bool) -> None:
     """The arguments; the degrees only where ``split``: what one means depends on others."""
-    replicas = _split(heard, line, said, trust if split else None)
+    inside = _split(heard, line, said, trust if split else None)
     heard.model.add(first(said, "model_path"), line, trust)
     heard.max_model_len.add(whole(first(said, "context_length")), line, trust)
     slots = whole(first(said, "max_running_requests"), 10**6)
-    heard.max_num_seqs.add((slots // replicas or None) if slots and split else None, line, trust)
+    heard.max_num_seqs.add((slots // inside or None) if slots and split else None, line, trust)
     heard.max_num_batched_tokens.add(_step(said), line, trust)
     heard.block_tokens.add(whole(first(said, "page_size")), line, trust)
     heard.weights.add(weights_type(first(said, "quantization")), line, trust)
@@ -100,7 +100,7 @@ def _arguments(heard: Heard, line: Line, said: Mapping[str, str], trust: int, *,
 
 
 def _split(heard: Heard, line: Line, said: Mapping[str, str], trust: int | None) -> int:
-    """The degrees, and how many replicas of attention there are.
+    """The degrees, and how many replicas of attention stand inside tp, which share the slots among them.
 
     SGLang counts them inside tp, a profile beside it: ``attn_dp_size`` since 0.5.23, before that ``dp_size`` together
     with ``enable_dp_attention``; ``dp_size`` alone is whole replicas.
@@ -111,17 +111,16 @@ def _split(heard: Heard, line: Line, said: Mapping[str, str], trust: int | None)
     inside = inside or 1
     if inside == 1 and said.get("enable_dp_attention") in ("True", ""):
         inside, dp = dp or 1, 1
-    replicas = inside * (dp or 1)
     if trust is None:
-        return replicas
+        return inside
     if tp and tp % inside:
         heard.remarks.append(f"line {line.number}: tp_size = {tp} is no multiple of its {inside} attention replicas")
     elif tp:
         heard.tp.add(tp // inside, line, trust)
-        heard.attention_dp.add(replicas if dp or inside > 1 else None, line, trust)
+        heard.attention_dp.add(inside * (dp or 1) if dp or inside > 1 else None, line, trust)
     for pile, degree in ((heard.pp, pp), (heard.ep, ep), (heard.dcp, dcp)):
         pile.add(degree, line, trust)
-    return replicas
+    return inside
 
 
 def _step(said: Mapping[str, str]) -> int | None:

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import json
+import socket
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import servers
 from console import agentroute
 
 from agentroute.cli.profiles_from import MAX_BYTES, model_id
+from agentroute.config import Config
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.profile import Profile
 from agentroute.shape.sharding import Sharding
 
 DATA = Path(__file__).parents[1] / "data" / "startup"
 LOGS = sorted(DATA.glob("*.log"))
+SERVERS = DATA.parent / "servers"
 SECRET = "sk-not-a-real-key"
+VLLM, SGLANG = "vllm-0.32.0-tp2", "sglang-0.5.23-attention-dp4"
+DEVELOPMENT = "/server_info?config_format=json"
+
+
+def recorded(name: str, **changed: Any) -> servers.Server:
+    """A server that answers as the recorded one did; a route that it does not have is a 404."""
+    routes: Mapping[str, Any] = json.loads((SERVERS / f"{name}.json").read_text()) | changed
+
+    def behave(connection: socket.socket, asked: servers.Asked) -> None:
+        if (found := routes.get(asked.target)) is None:
+            return servers.answers('{"detail":"Not Found"}', status=404)(connection, asked)
+        lines = isinstance(found, list)
+        servers.answers("\n".join(found) if lines else json.dumps(found))(connection, asked)
+
+    return servers.Server(behave)
 
 
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: str(log.stem))
@@ -186,3 +207,118 @@ def test_a_server_without_a_model_is_a_failure(command: tuple[str, ...]) -> None
     with servers.Server(servers.answers('{"object": "list", "data": []}')) as server:
         ran = agentroute(*command, server.url)
     assert ran.code == 1 and "lists no model" in ran.err
+
+
+def test_a_vllm_server_becomes_a_profile(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    with recorded(VLLM) as server:
+        ran = agentroute("profiles", "from-server", server.url, "--output", str(file))
+        assert ran.code == 0, ran.err
+    assert "vllm over the vllm wire, model tiny" in ran.err and "note" not in ran.err
+    profile = Profile.load(file)
+    assert (profile.engine.name, profile.engine.version, profile.sharding) == ("vllm", "0.32.0", Sharding(tp=2))
+    assert (profile.precision.weights, profile.precision.kv) == ("bf16", "bf16")
+    limits = profile.limits
+    assert limits and (limits.max_model_len, limits.max_num_seqs, limits.max_num_batched_tokens) == (1024, 4, 4096)
+    assert limits.provenance.origin == "reported"
+    assert limits.provenance.source.startswith("the server at http://127.0.0.1:")
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (12, 128)
+
+
+def test_a_vllm_server_outside_development_mode_leaves_its_split_unknown() -> None:
+    with recorded("vllm-0.32.0-dp2", **{DEVELOPMENT: None}) as server:
+        ran = agentroute("profiles", "from-server", server.url)
+    assert ran.code == 0, ran.err
+    assert "sharding" not in ran.out and "precision" not in ran.out and "tokens = 1536" in ran.out
+    assert "2 data-parallel engines answer here" in ran.err
+
+
+def test_what_a_reader_of_the_pool_must_know_stands_in_the_profile() -> None:
+    metrics = ['vllm:cache_config_info{block_size="16",num_gpu_blocks="100"} 1.0']
+    with recorded(VLLM, **{"/metrics": metrics}) as server:
+        ran = agentroute("profiles", "from-server", server.url, "--json")
+    pool = ran.json["profile"]["limits"]["kv_pool"]
+    assert (pool["tokens"], pool["block_tokens"]) == (1600, 16)
+    assert (
+        "tells its blocks, not its tokens" in pool["provenance"]["notes"] and pool["provenance"]["origin"] == "reported"
+    )
+    assert any("tells its blocks, not its tokens" in note for note in ran.json["notes"])
+
+
+def test_an_sglang_server_becomes_a_profile_without_its_keys(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    with recorded(SGLANG) as server:
+        ran = agentroute("profiles", "from-server", server.url, "--output", str(file))
+        told = agentroute("profiles", "from-server", server.url, "--json")
+    assert ran.code == 0, ran.err
+    profile = Profile.load(file)
+    assert (profile.model, profile.accelerator, profile.accelerators) == ("deepseek-v3", "h200_sxm", 8)
+    assert profile.sharding == Sharding(tp=2, attention_dp=4, ep=8) and profile.kv_memories == 4
+    assert (profile.precision.weights, profile.precision.kv) == ("fp8", "fp8_e4m3")
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (12_296, 64)
+    assert profile.capabilities and profile.capabilities.offers == {"tools": True, "vision": False, "audio": False}
+    assert SECRET not in ran.out + ran.err + told.out + told.err + file.read_text()
+
+
+def test_init_writes_the_adapter_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded(VLLM) as one, recorded(SGLANG) as other:
+        ran = agentroute("init", one.url, other.url)
+    assert ran.code == 0, ran.err
+    assert [each.adapter for each in Config.load(tmp_path / "agentroute.toml").deployments] == ["vllm", "sglang"]
+    assert SECRET not in ran.out + ran.err + "".join(file.read_text() for file in tmp_path.rglob("*.toml"))
+
+
+def test_what_the_caller_knows_comes_before_what_the_server_says_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ("--accelerator", "b200_sxm", "--tp", "4", "--kv-tokens", "64000")
+    with recorded(SGLANG) as server:
+        ran = agentroute("init", server.url, *options)
+    assert ran.code == 0, ran.err
+    profile = Profile.load(tmp_path / "profiles" / "DeepSeek-V3.toml")
+    assert (profile.accelerator, profile.sharding) == ("b200_sxm", Sharding(tp=4, attention_dp=4, ep=8))
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (1000, 64)
+    for words in (
+        "--tp 4 is written down, though the server says 2",
+        "--accelerator b200_sxm is written down, though the server says h200_sxm",
+        "--kv-tokens 64000 is written down, though the server says 786944",
+    ):
+        assert words in ran.err
+    assert "--attention-dp" not in ran.err
+
+
+def test_engines_that_the_metrics_show_stand_beside_the_split_that_the_caller_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded("vllm-0.32.0-dp2", **{DEVELOPMENT: None}) as server:
+        ran = agentroute("init", server.url, "--tp", "4")
+    assert ran.code == 0, ran.err
+    assert Profile.load(tmp_path / "profiles" / "tiny.toml").sharding == Sharding(tp=4, attention_dp=2)
+    assert "is written down, though" not in ran.err
+
+
+def test_a_number_of_accelerators_that_contradicts_the_split_is_said_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded(VLLM) as server:
+        refused = agentroute("init", server.url, "--tp", "2", "--accelerator-count", "8")
+        ran = agentroute("init", server.url, "--accelerator-count", "8")
+    assert refused.code == 2 and "--accelerator-count is 8, but the split (tp2) takes 2" in refused.err
+    assert ran.code == 0, ran.err
+    assert "--accelerator-count 8 is written down, though the server says 2" in ran.err
+    profile = Profile.load(tmp_path / "profiles" / "tiny.toml")
+    assert (profile.accelerators, profile.sharding) == (8, None)
+
+
+def test_a_split_that_does_not_fit_the_servers_is_refused_with_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded(SGLANG) as server:
+        ran = agentroute("init", server.url, "--ep", "3")
+    assert ran.code == 2
+    assert "ep must divide tp * attention_dp = 8, got 3 (the server says tp2 ep8 adp4)" in ran.err
