@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agentroute.route import Route as Route
     from agentroute.router import Lease as Lease
     from agentroute.router import Router as Router
+    from agentroute.shape.model import Model as Model
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
     from agentroute.wire import Event as Event
@@ -73,6 +74,7 @@ _HOME = {
     "Fleet": "fleet",
     "Headroom": "decision",
     "Lease": "router",
+    "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
     "PoolFull": "errors",
     "Profile": "profile",
@@ -113,6 +115,7 @@ __all__ = [
     "Fleet",
     "Headroom",
     "Lease",
+    "Model",
     "NoFeasibleDeployment",
     "PoolFull",
     "Profile",

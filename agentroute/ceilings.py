@@ -17,7 +17,7 @@ from agentroute.capacity.holding import Holding
 from agentroute.capacity.kv import Unknown
 from agentroute.estimate import Estimate
 from agentroute.latency.rates import RateKind, Workload, rate_limits
-from agentroute.latency.roofline import Roofline
+from agentroute.latency.roofline import Roofline, experts_near
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Gqa, Mla, Model, MoeMlp
@@ -155,9 +155,9 @@ def _capacity(stand: Stand, workload: Workload) -> Iterator[tuple[CapacityKind, 
     if isinstance(holding, Unknown):
         yield "kv_capacity", holding
     else:
-        fit = holding.sequences(tokens)
-        needed, blocks = float(holding.units(tokens) * n), holding.blocks().mean
-        yield "kv_capacity", _ceiling("kv_capacity", needed, blocks, _blocks(holding.block_tokens), fit, n)
+        scarce = holding.pools[1].scarcest(tokens)
+        needed, available = scarce.needed * n, scarce.available * holding.replicas
+        yield "kv_capacity", _ceiling("kv_capacity", needed, available, scarce.unit, holding.sequences(tokens), n)
     if stand.slots is None:
         yield "slots", Unknown("nobody says how many requests the server runs at once")
     else:
@@ -198,10 +198,6 @@ def _exact(n_c: float, source: Origin = "derived") -> Estimate:
     return Estimate(n_c, n_c, n_c, source)
 
 
-def _blocks(block_tokens: int) -> str:
-    return "tokens of KV" if block_tokens == 1 else f"KV blocks of {block_tokens:,} tokens"
-
-
 def cautions(stand: Stand, workload: Workload) -> Iterator[Caution]:
     """What a person should know about the split under this load."""
     sharding, tokens = stand.sharding, workload.isl + workload.osl
@@ -213,25 +209,30 @@ def cautions(stand: Stand, workload: Workload) -> Iterator[Caution]:
         yield from _crossing(stand.model, sharding, stand.accelerator.tight_domain_accelerators)
     heads = _kv_heads(stand.model) if stand.model else None
     if heads is not None and sharding.tp > heads * sharding.dcp:
-        what = f"each of {heads} KV heads" if heads > 1 else "the KV of its one head or latent"
+        what = f"each of {heads} KV heads" if heads > 1 else _the_one(stand.model)
         said = f"tp {sharding.tp} keeps {what} {-(-sharding.tp // (heads * sharding.dcp))} times"
         yield Caution("kv_copied", said)
     if not isinstance(stand.holding, Unknown):
         longest = stand.holding.longest_tokens().mean
-        if longest < tokens <= (stand.window_tokens or 0):
+        if 0 < longest < tokens <= (stand.window_tokens or 0):
             said = f"{tokens:,} tokens are within the window, but the KV pool holds {longest:,.0f} of one request"
             yield Caution("over_pool", said)
 
 
 def _crossing(model: Model | None, sharding: Sharding, domain: int) -> Iterator[Caution]:
-    if sharding.ep > domain and model and any(isinstance(group.mlp, MoeMlp) for group in model.layers):
-        spans = -(-sharding.ep // domain)
-        said = f"ep {sharding.ep} spans {spans} tight domains of {domain}: {1 - domain / sharding.ep:.0%} of its"
-        yield Caution("experts_cross", f"{said} all-to-all crosses them")
+    near = experts_near(sharding, domain)
+    if near < sharding.ep and model and any(isinstance(group.mlp, MoeMlp) for group in model.layers):
+        said = f"ep {sharding.ep} leaves tight domains of {domain}: {1 - near / sharding.ep:.0%} of its all-to-all"
+        yield Caution("experts_cross", f"{said} crosses them")
     if sharding.tp > domain:
         spans = -(-sharding.tp // domain)
         said = f"tp {sharding.tp} spans {spans} tight domains of {domain}: every all-reduce crosses them"
         yield Caution("tensors_cross", said)
+
+
+def _the_one(model: Model | None) -> str:
+    latent = model is not None and any(isinstance(group.attention, Mla) for group in model.layers)
+    return "the latent KV, which tensor splits do not divide," if latent else "its one KV head"
 
 
 def _kv_heads(model: Model) -> int | None:

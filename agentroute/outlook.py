@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from agentroute.capacity.holding import BATCHED_TOKENS, Holding, Serving, hold
+from agentroute.capacity import vllm
+from agentroute.capacity.holding import Holding, Serving, hold, layout
 from agentroute.capacity.kv import KvType as CacheType
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.memory import ENGINES
+from agentroute.capacity.pool import KvPool
+from agentroute.capacity.weights import scheme
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import window_tokens
 from agentroute.errors import NoFeasibleDeployment
@@ -16,9 +20,9 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.rates import Metric, Workload, times
 from agentroute.latency.roofline import Roofline
 from agentroute.origin import Origin
-from agentroute.profile import KvType, Profile, WeightsType
+from agentroute.profile import KvType, Profile
 from agentroute.router import Router
-from agentroute.shape.model import Model, MoeMlp
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 from agentroute.task import Task
 
@@ -29,7 +33,7 @@ CACHE: dict[KvType | None, CacheType] = {
 """A profile's KV type as the engines' rules call it. Where a profile says nothing it is the model's own type, 16 bits,
 which is every engine's default; assumed."""
 
-_TTFT_E2E: tuple[Metric, Metric] = ("TTFT", "E2E")
+_TTFT_TPOT: tuple[Metric, Metric] = ("TTFT", "TPOT")
 
 TTFT_BAND, COST_BAND = (0.8, 4.0), (0.7, 1.4)
 """What the roofline's TTFT, and the cost that follows from its TPOT, may be off by. 80 % of 2,400 public points of 149
@@ -94,7 +98,30 @@ def _holding(deployment: Deployment, split: Sharding | None) -> Holding | Unknow
     source = (limits.kv_pool.provenance or limits.provenance).origin
     if isinstance(derived, Unknown):
         return Holding.of_pool(pool, source, profile.kv_memories)
-    return Holding(derived.weights_gib, derived.usable_gib, None, (pool,) * 3, source, profile.kv_memories)
+    pools = _printed(deployment, split, limits.kv_pool.tokens) or (pool,) * 3
+    return Holding(derived.weights_gib, derived.usable_gib, None, pools, source, profile.kv_memories)
+
+
+def _printed(deployment: Deployment, split: Sharding | None, tokens: int) -> tuple[KvPool, KvPool, KvPool] | None:
+    """The pool of a mixed model in which vLLM prints ``tokens``: they do not add, and their meaning changed.
+
+    Up to about 0.19 they are blocks of one group; since then, the concurrency at the window times the window. Where the
+    version does not tell, the two are the ends of a band. ``None``: tokens are tokens.
+    """
+    model, serving = deployment.model, _serving(deployment.profile, deployment.model)
+    if model is None or deployment.accelerator is None or split is None or isinstance(serving, Unknown):
+        return None
+    shape = layout(model, split, serving, serving.step_tokens(deployment.accelerator))
+    if not isinstance(shape, vllm.Layout) or len(shape.groups) == 1:
+        return None
+    window, version = window_tokens(deployment)[0], serving.engine_version
+    by_group = shape.of_printed(tokens, "blocks_per_group")
+    by_concurrency = shape.of_printed(tokens, "concurrency", window) if window else by_group
+    if version is not None:
+        found = by_concurrency if version >= vllm.CONCURRENCY_SINCE else by_group
+        return found, found, found
+    low, high = sorted((by_group, by_concurrency), key=lambda pool: pool.blocks)
+    return low, low, high
 
 
 def _derived(deployment: Deployment, split: Sharding | None) -> Holding | Unknown:
@@ -120,46 +147,33 @@ def _roofline(deployment: Deployment, split: Sharding | None) -> Roofline | Unkn
         return Unknown("prefill and decode stand on separate workers, whose speed together is not derived")
     if model is None or accelerator is None or split is None:
         return Unknown("the profile does not say its model, its accelerator or its sharding")
-    return Roofline.of(model, accelerator, split, quantisation=serving.quantisation, kv_type=serving.kv_type)
+    return Roofline.of(model, accelerator, split, quantisation=serving.quantisation(model), kv_type=serving.kv_type)
 
 
 def _serving(profile: Profile, model: Model | None) -> Serving | Unknown:
     engine = next((known for known in ENGINES if known == profile.engine.name), None)
     if engine is None:
         return Unknown(f"the KV rules of the engine {profile.engine.name!r} are not known")
-    moe = model is not None and any(isinstance(group.mlp, MoeMlp) for group in model.layers)
-    weights = _weights(profile.precision.weights, moe)
-    if weights is None:
-        return Unknown("the profile does not say how its weights are kept")
+    word = profile.precision.weights
+    if word is None or model is None or scheme(word, model) is None:
+        return Unknown("the profile does not say its model, or how its weights are kept")
     if profile.precision.kv not in CACHE:
         return Unknown(f"the KV type {profile.precision.kv!r} is not known")
     limits = profile.limits
     return Serving(
         engine,
-        weights,
+        _version(profile.engine.version),
+        word,
         CACHE[profile.precision.kv],
-        batched_tokens=limits.max_num_batched_tokens or BATCHED_TOKENS if limits else BATCHED_TOKENS,
+        batched_tokens=limits.max_num_batched_tokens if limits else None,
         slots=limits.max_num_seqs if limits else None,
     )
 
 
-def _weights(word: WeightsType | None, moe: bool) -> str | None:
-    """A profile's word for its weights as ``capacity.weights`` calls it; ``None``: unknown."""
-    match word:
-        case "bf16" | "fp16":
-            return "bf16"
-        case "fp8" | "int8":
-            return "fp8"
-        case "fp4" | "nvfp4":
-            return "nvfp4" if moe else "nvfp4-dense"
-        case "mxfp4":
-            return "mxfp4"
-        case "int4" | "gptq":
-            return "int4-experts" if moe else "w4a16"
-        case "awq":
-            return "awq-int4"
-        case _:
-            return None
+def _version(said: str | None) -> tuple[int, int] | None:
+    """``0.19.1`` as (0, 19); ``None`` when not known to the minor."""
+    found = re.match(r"v?(\d+)\.(\d+)", said or "")
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def _times(deployment: Deployment, where: Stand, workload: Workload) -> tuple[Estimate | None, Estimate | None]:
@@ -173,15 +187,15 @@ def _times(deployment: Deployment, where: Stand, workload: Workload) -> tuple[Es
         return decision.ttft_ms, decision.cost_usd
     if isinstance(where.roofline, Unknown):
         return None, None
-    ttft_s, e2e_s = (
-        sum(part.total_s for part in times(where.roofline, workload, metric)(workload.n)) for metric in _TTFT_E2E
+    ttft_s, tpot_s = (
+        sum(part.total_s for part in times(where.roofline, workload, metric)(workload.n)) for metric in _TTFT_TPOT
     )
     hourly, gpus = deployment.usd_per_accelerator_hour, deployment.profile.accelerators
     price = deployment.profile.price
     hourly = price.usd_per_accelerator_hour if price and price.usd_per_accelerator_hour else hourly
     cost = None
     if hourly and gpus:
-        cost = _uncalibrated(hourly * gpus * e2e_s / 3_600 / workload.n, COST_BAND)
+        cost = _uncalibrated(hourly * gpus * tpot_s * workload.osl / 3_600 / workload.n, COST_BAND)
     return _uncalibrated(ttft_s * 1_000, TTFT_BAND), cost
 
 

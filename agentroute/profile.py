@@ -145,6 +145,8 @@ class Profile(Frozen):
     """How an aggregated deployment is split; ``None`` when unknown or disaggregated."""
     disaggregated: Disaggregated | None = None
     """Prefill and decode workers; ``None`` when both run in one group."""
+    provenance: Provenance | None = None
+    """Where engine, precision, sharding and accelerators come from, if not known otherwise; default not said."""
     limits: Limits | None = None
     """Window, slots, KV pool; ``None`` when all are unknown."""
     capabilities: Capabilities | None = None

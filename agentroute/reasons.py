@@ -122,6 +122,9 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
     profile = deployment.profile
     blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
     lines = [f"latency: {said}" for said in blocks] or ["latency: unknown"]
+    if profile.provenance:
+        what = f"sharding: {profile.split}" if profile.split else f"engine: {profile.engine.name}"
+        lines.append(f"{what}, {_said(profile.provenance)}")
     window, origin = window_tokens(deployment)
     window_source = profile.limits.provenance.source if profile.limits and profile.limits.max_model_len else None
     lines.append(
@@ -133,7 +136,7 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
     if pool and limits and limits.kv_pool:
         each = f" in each of {profile.kv_memories} attention-DP ranks" if profile.kv_memories > 1 else ""
         said = _said(limits.kv_pool.provenance or limits.provenance)
-        lines.append(f"KV pool: {pool.blocks:,} blocks of {pool.block_tokens:,} tokens{each}, {said}")
+        lines.append(f"KV pool: {pool}{each}, {said}")
     else:
         lines.append("KV pool: unknown")
     if profile.price:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from agentroute.capacity.holding import Serving, hold
+from agentroute.capacity.holding import Serving, hold, refused
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.weights import Parts
 from agentroute.ceilings import Ceilings, Stand, ceilings
@@ -23,14 +23,16 @@ MOST_STAGES = 16
 class Sized:
     """One way of standing on all accelerators: ``replicas`` worker groups with the same split.
 
-    ``stand`` and ``ceilings`` are those of one group under its ``share`` of the load; times are those of the roofline,
-    in milliseconds, ``None`` when unknown.
+    ``stand`` and ``ceilings`` are those of one group under its ``share`` of all ``concurrency`` requests; times are
+    those of the roofline, in milliseconds, ``None`` when unknown: TTFT of the last when all come at once.
     """
 
     replicas: int
+    concurrency: int
     share: Workload
     stand: Stand
     ceilings: Ceilings
+    lone_ttft_ms: float | None
     ttft_ms: float | None
     tpot_ms: float | None
     e2e_ms: float | None
@@ -48,9 +50,10 @@ class Sized:
 
     @property
     def keeps(self) -> bool:
-        """Whether no known ceiling is broken even at the low end of its band, and the KV pool is known."""
-        n = self.share.n
-        return self.n_max is not None and not any(c.breaks and c.n_c.low < n for c in self.ceilings.all)
+        """Whether no ceiling is broken even at the low end of its band. What is unknown is not kept: neither a KV pool,
+        nor, where there is an SLO, a speed."""
+        known = self.n_max is not None and (self.tpot_ms is not None or not self.share.slos)
+        return known and not any(c.breaks and c.n_c.low < self.share.n for c in self.ceilings.all)
 
     def __str__(self) -> str:
         return f"{self.replicas} x ({self.sharding})" if self.replicas > 1 else str(self.sharding)
@@ -70,7 +73,7 @@ def size(
     First those that keep every ceiling, the shortest time to the whole answer first; then the others, those that hold
     most requests first.
     """
-    parts = Parts.of(model)
+    parts, kept = Parts.of(model), serving.quantisation(model)
     found = []
     for replicas, sharding in splits(model, accelerator, count, serving):
         share = replace(workload, n=-(-workload.n // replicas))
@@ -80,12 +83,13 @@ def size(
             accelerator,
             sharding,
             hold(model, accelerator, sharding, started, parts=parts),
-            Roofline.of(model, accelerator, sharding, quantisation=serving.quantisation, kv_type=serving.kv_type),
+            Roofline.of(model, accelerator, sharding, quantisation=kept, kv_type=serving.kv_type),
             serving.slots,
             window_tokens,
         )
         ms = [_ms(stand.roofline, share, metric) for metric in METRICS]
-        found.append(Sized(replicas, share, stand, ceilings(stand, share), *ms))
+        lone = _ms(stand.roofline, replace(share, n=1), "TTFT")
+        found.append(Sized(replicas, workload.n, share, stand, ceilings(stand, share), lone, *ms))
     return tuple(sorted(found, key=_rank))
 
 
@@ -106,43 +110,52 @@ def _ms(roofline: Roofline | Unknown, workload: Workload, metric: Metric) -> flo
 def splits(model: Model, accelerator: Accelerator, count: int, serving: Serving) -> Iterator[tuple[int, Sharding]]:
     """Replicas and the split of each, over ``count`` accelerators in all.
 
-    A tensor split divides the heads, and one that leaves the tight domain is looked at only where it takes the whole
-    group. Attention replicas are for models with experts, which then stand whole on all ranks; a model without experts
-    is replicated as a whole. llama.cpp splits by layers.
+    What the engine would refuse is left out. A tensor split that leaves the tight domain is looked at only where it
+    takes the whole group. Attention replicas are for models with experts, which then stand whole on all ranks; a model
+    without experts is replicated as a whole. Where a tensor split copies KV, vLLM can spread a sequence over the copies
+    (dcp). llama.cpp splits by layers.
     """
     experts = [group.mlp.experts for group in model.layers if isinstance(group.mlp, MoeMlp)]
     for replicas in _divisors(count):
         group = count // replicas
         for pp in _divisors(group):
-            if pp > min(MOST_STAGES, model.layer_count):
-                continue
             for tp in _divisors(group // pp):
                 dp = group // pp // tp
-                if not _sensible(model, accelerator, tp, pp, dp, serving) or (dp > 1 and not experts):
-                    continue
-                ranks = tp * dp
-                whole = all(number % ranks == 0 for number in experts)
-                if dp > 1:
-                    if whole:
-                        yield replicas, Sharding(tp=tp, pp=pp, ep=ranks, attention_dp=dp)
-                    continue
-                yield replicas, Sharding(tp=tp, pp=pp)
-                if experts and tp > 1 and whole:
-                    yield replicas, Sharding(tp=tp, pp=pp, ep=tp)
+                whole = bool(experts) and all(number % (tp * dp) == 0 for number in experts)
+                for sharding in _of(tp, pp, dp, whole, _copies(model, tp) if serving.engine == "vllm" else 1):
+                    if _sensible(model, accelerator, sharding, serving):
+                        yield replicas, sharding
 
 
-def _sensible(model: Model, accelerator: Accelerator, tp: int, pp: int, dp: int, serving: Serving) -> bool:
-    if serving.engine == "llamacpp":
-        return tp == dp == 1
+def _of(tp: int, pp: int, dp: int, whole: bool, copies: int) -> Iterator[Sharding]:
+    """The splits of these degrees: with attention replicas, experts stand whole; without, they may."""
+    if dp > 1:
+        if whole:
+            yield Sharding(tp=tp, pp=pp, ep=tp * dp, attention_dp=dp)
+        return
+    for ep in (1, tp) if whole and tp > 1 else (1,):
+        yield Sharding(tp=tp, pp=pp, ep=ep)
+        if copies > 1:
+            yield Sharding(tp=tp, pp=pp, ep=ep, dcp=copies)
+
+
+def _copies(model: Model, tp: int) -> int:
+    """How often a tensor split keeps the same KV, in every layer at least."""
+    heads = [
+        group.attention.kv_heads if isinstance(group.attention, Gqa) else 1
+        for group in model.layers
+        if isinstance(group.attention, Gqa | Mla)
+    ]
+    return max(1, tp // max(heads)) if heads else 1
+
+
+def _sensible(model: Model, accelerator: Accelerator, sharding: Sharding, serving: Serving) -> bool:
+    tp, pp, dp = sharding.tp, sharding.pp, sharding.attention_dp
+    if serving.engine == "llamacpp" and (tp > 1 or dp > 1):
+        return False
     if tp > accelerator.tight_domain_accelerators and (pp > 1 or dp > 1):
         return False
-    for group in model.layers:
-        attention = group.attention
-        if isinstance(attention, Gqa) and attention.kv_heads % tp and tp % attention.kv_heads:
-            return False
-        if isinstance(attention, Gqa | Mla) and attention.heads is not None and attention.heads % tp:
-            return False
-    return True
+    return pp <= MOST_STAGES and refused(model, sharding, serving) is None
 
 
 def _divisors(number: int) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from agentroute.capacity.weights import scheme
 from agentroute.catalogue import Catalogue, shipped
 from agentroute.errors import UnknownNameError
 from agentroute.latency.points import Measurement
@@ -216,12 +217,45 @@ def test_a_size_without_embeddings_says_so(name: str) -> None:
     assert said in (size.provenance.notes or "")
 
 
+def test_few_sizes_are_not_published_or_so_rounded_that_no_count_meets_them() -> None:
+    assert set(of_origin("derived")) <= {
+        # of more or less than the language model
+        "gemma-3n-e4b", "gemma-4-e4b",
+        # one digit: 3B of 3.2, 7B of 7.6, 3B active of 3.6 to 3.9
+        "granite-4.0-h-micro", "mimo-7b", "glm-4.7-flash", "qwen3-next-80b-a3b",
+        # none
+        "glm-5.3",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", of_origin("derived"))
 def test_a_size_that_is_not_published_is_the_count(name: str) -> None:
     counted, size = count(C.model(name)), C.model(name).parameters
     assert size is not None
     assert size.provenance.source == "Counted from the shape."
+    assert "ublished" in (size.provenance.notes or "")
     assert (counted.total, counted.active) == pytest.approx((size.total_b * 1e9, size.active_b * 1e9), abs=5e5)
+
+
+def test_these_checkpoints_are_published_in_fewer_than_16_bits() -> None:
+    kept = {name: C.model(name).checkpoint_weights for name in MODELS if C.model(name).checkpoint_weights}
+    assert kept == {
+        "deepseek-v3": "fp8", "deepseek-v3.2": "fp8", "gpt-oss-120b": "mxfp4", "gpt-oss-20b": "mxfp4", "kimi-k2": "fp8",
+        "kimi-k2.5": "int4-experts", "mimo-v2-flash": "fp8", "minimax-m2.5": "fp8", "mistral-small-4": "fp8",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_checkpoints_weights_are_of_a_scheme_that_can_be_counted(name: str) -> None:
+    model = C.model(name)
+    if model.checkpoint_weights:
+        assert scheme(model.checkpoint_weights, model) == model.checkpoint_weights
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_says_its_window_or_why_it_has_none(name: str) -> None:
+    model = C.model(name)
+    assert model.max_context_tokens or "bounds no window" in (model.notes or "")
 
 
 @pytest.mark.parametrize("name", MODELS)

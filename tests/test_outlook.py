@@ -9,6 +9,8 @@ from agentroute.capacity.holding import Holding
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import shipped
 from agentroute.fleet import Deployment
+from agentroute.latency.rates import times
+from agentroute.latency.roofline import Roofline
 from agentroute.outlook import outlook, stand
 from agentroute.profile import Engine, EngineName, KvPool, KvType, Limits, Precision, Profile, WeightsType
 from agentroute.shape.sharding import Sharding
@@ -21,6 +23,7 @@ def unmeasured(
     kv: KvType | None = "fp8",
     engine: EngineName = "vllm",
     limits: Limits | None = None,
+    sharding: Sharding | None = None,
 ) -> Deployment:
     made = Profile(
         format=1,
@@ -29,7 +32,7 @@ def unmeasured(
         accelerator="h200_sxm",
         engine=Engine(name=engine),
         precision=Precision(weights=weights, kv=kv),
-        sharding=Sharding(tp=4),
+        sharding=sharding or Sharding(tp=4),
         limits=limits,
     )
     return shipped().deployment(made)
@@ -79,7 +82,7 @@ def test_measured_times_come_before_the_rooflines() -> None:
 def test_of_a_deployment_that_nothing_is_known_about_nothing_is_claimed() -> None:
     offer = outlook(Deployment("d", profile(points=())), 8_000, 1_000)
     assert offer.n_max is offer.ttft_alone_ms is offer.ttft_full_ms is offer.cost_usd is None
-    assert "does not say how its weights are kept" in offer.ceilings.unknown["kv_capacity"]
+    assert "or how its weights are kept" in offer.ceilings.unknown["kv_capacity"]
 
 
 def test_a_context_beyond_the_window_has_no_price_and_no_time() -> None:
@@ -133,8 +136,34 @@ def test_every_shipped_profile_has_an_outlook_or_says_what_it_lacks() -> None:
             offer = outlook(deployment, context, 1_000)
             if deployment.profile.precision.weights is None:
                 assert offer.n_max is None, name
-                assert offer.ceilings.unknown["kv_capacity"] == "the profile does not say how its weights are kept"
+                assert (
+                    offer.ceilings.unknown["kv_capacity"]
+                    == "the profile does not say its model, or how its weights are kept"
+                )
                 continue
             assert offer.n_max is not None, name
             assert offer.ceilings.binding is not None, name
             assert (offer.ttft_full_ms is not None) == (offer.n_max.mean >= 1), name
+
+
+def test_what_a_request_costs_is_its_share_of_all_accelerators() -> None:
+    deployment = unmeasured()
+    offer = outlook(deployment, 8_000, 1_000)
+    roofline = stand(deployment).roofline
+    assert isinstance(roofline, Roofline)
+    tpot_s = sum(part.total_s for part in times(roofline, offer.workload, "TPOT")(offer.workload.n))
+    hourly = deployment.usd_per_accelerator_hour or 0.0
+    assert offer.cost_usd is not None
+    assert offer.cost_usd.mean == pytest.approx(4 * hourly / 3_600 * tpot_s * 1_000 / offer.workload.n)
+
+
+@pytest.mark.parametrize(("version", "fit"), [("0.11.0", 33.42), ("0.21.0", 3.44), (None, 3.44)])
+def test_tokens_that_vllm_prints_of_a_mixed_model_do_not_add(version: str | None, fit: float) -> None:
+    """gpt-oss-120b printed 451,040 tokens and 33.42 requests of 131,072: blocks of one of its groups."""
+    limits = Limits(max_model_len=131_072, max_num_batched_tokens=2_048,
+                    kv_pool=KvPool(tokens=451_040, block_tokens=16), provenance=SOURCE)  # fmt: skip
+    deployment = unmeasured("gemma-4-26b-a4b", limits=limits, sharding=Sharding())
+    made = deployment.profile.model_copy(update={"engine": Engine(name="vllm", version=version)})
+    found = outlook(shipped().deployment(made), 130_072, 1_000).n_max
+    assert found is not None
+    assert found.low == int(fit)

@@ -129,6 +129,13 @@ def test_what_is_not_given_is_unknown() -> None:
     assert (bare.pool, bare.split, bare.accelerators, bare.points, bare.price) == (None, None, None, (), None)
 
 
+def test_where_the_split_comes_from_may_be_said(tmp_path: Path) -> None:
+    said = profile().model_copy(update={"provenance": SOURCE})
+    said.save(tmp_path / "mine.toml")
+    assert Profile.load(tmp_path / "mine.toml").provenance == SOURCE
+    assert profile().provenance is None
+
+
 def test_the_split_implies_the_accelerators() -> None:
     one = {"format": 1, "name": "a", "engine": {"name": "other"}}
     assert Profile.model_validate(one | {"sharding": {"tp": 4, "pp": 2}}).accelerators == 8

@@ -71,3 +71,26 @@ def test_what_only_the_high_end_of_the_band_would_hold_does_not_keep_the_load() 
     for n in range(1, int(held.high) + 2):
         (again,) = size(DENSE, H200, 1, Workload(100_000, 1, n), VLLM)
         assert again.keeps == (n <= held.low)
+
+
+def test_a_sequence_is_spread_over_copies_of_its_kv() -> None:
+    found = [*splits(MODEL, H200, 8, VLLM)]
+    assert (1, Sharding(tp=8, dcp=8)) in found
+    assert (1, Sharding(tp=8, ep=8, dcp=8)) in found
+    assert not [split for _, split in splits(DENSE, H200, 8, VLLM) if split.dcp > 1]
+    assert not [split for _, split in splits(MODEL, H200, 8, Serving("sglang", weights="fp8")) if split.dcp > 1]
+
+
+def test_an_unknown_speed_keeps_no_slo() -> None:
+    """The data sheet of h100_pcie names no network, so what crosses its box has no time."""
+    card = shipped().accelerator("h100_pcie")
+    for workload in (Workload(1_000, 100, 1), Workload(1_000, 100, 1, tpot_ms=1e6)):
+        unknown = [way for way in size(DENSE, card, 16, workload, VLLM) if way.tpot_ms is None]
+        assert unknown
+        assert any(way.keeps for way in unknown) == (workload.tpot_ms is None)
+
+
+def test_an_unknown_pool_keeps_nothing() -> None:
+    ways = size(shipped().model("jamba-1.5-mini"), H200, 8, Workload(1_000, 100, 1), Serving("trtllm"))
+    assert ways
+    assert not any(way.keeps or way.n_max for way in ways)

@@ -10,15 +10,18 @@ from agentroute.capacity import weights as weighing
 from agentroute.capacity.kv import KvType, Unknown
 from agentroute.capacity.memory import Engine, left_for_kv, usable_gib
 from agentroute.capacity.pool import KvLayout, KvPool
-from agentroute.errors import UnknownNameError
+from agentroute.errors import UnknownNameError, UsageError
 from agentroute.estimate import Estimate
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
-from agentroute.shape.model import Model
+from agentroute.shape.model import Gqa, Mla, Model
 from agentroute.shape.sharding import Sharding
 
-BATCHED_TOKENS = 8_192
-"""Tokens of one step where nobody says: vLLM's default on GPUs of 70 GiB and more, SGLang's chunk on most."""
+LARGE_GIB = 70.0
+"""From so much memory on, engines take larger steps (vLLM ``EngineArgs``)."""
+
+IN_FLIGHT_SINCE = (0, 33)
+"""The vLLM version that is known to count every batch in flight against a window (``max_in_flight_tokens``)."""
 
 STAGES: dict[Engine, Callable[[int, int], tuple[int, ...]]] = {
     "vllm": kv.vllm_stages,
@@ -33,28 +36,34 @@ STAGES: dict[Engine, Callable[[int, int], tuple[int, ...]]] = {
 class Serving:
     """How a model is served: what a server is started with besides its split.
 
-    ``weights`` names a quantisation of ``capacity.weights``. ``memory_utilisation`` is the engine's own option,
-    ``None``: its default. ``slots`` are the requests that the server runs at once (of one attention replica), ``None``:
-    unknown, except that llama.cpp, which makes its cache for so many, runs one. ``kv_gib`` is the KV memory per
-    accelerator as the engine's log prints it, ``None``: it is derived, as a band. ``draft`` counts the model's built-in
-    draft layers.
+    ``engine_version`` is (major, minor), ``None``: the newest that is known. ``weights`` is a quantisation of
+    ``capacity.weights``, or what people call one. ``batched_tokens`` are those of one step, ``None``: the engine's
+    default. ``memory_utilisation`` is the engine's own option, ``None``: its default. ``slots`` are the requests that
+    the server runs at once (of one attention replica), ``None``: unknown; llama.cpp makes its cache for so many, then
+    for one. ``kv_gib`` is the KV memory per accelerator as the engine's log prints it, ``None``: it is derived, as a
+    band. ``draft`` counts the model's built-in draft layers.
     """
 
     engine: Engine = "vllm"
+    engine_version: tuple[int, int] | None = None
     weights: str = "bf16"
     kv_type: KvType = "bf16"
     memory_utilisation: float | None = None
-    batched_tokens: int = BATCHED_TOKENS
+    batched_tokens: int | None = None
     slots: int | None = None
     kv_gib: float | None = None
     draft: bool = False
 
-    @property
-    def quantisation(self) -> weighing.Quantisation:
-        """The bytes of its weights; raises ``UnknownNameError``."""
-        if self.weights not in weighing.QUANTISATIONS:
+    def quantisation(self, model: Model) -> weighing.Quantisation:
+        """The bytes of ``model``'s weights; raises ``UnknownNameError``."""
+        name = weighing.scheme(self.weights, model)
+        if name is None:
             raise UnknownNameError("quantisation", self.weights, weighing.QUANTISATIONS)
-        return weighing.QUANTISATIONS[self.weights]
+        return weighing.QUANTISATIONS[name]
+
+    def step_tokens(self, accelerator: Accelerator) -> int:
+        """Tokens of one step: as given, or the default of vLLM and near those of the others."""
+        return self.batched_tokens or (8_192 if accelerator.memory_gib >= LARGE_GIB else 2_048)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,48 +124,84 @@ def hold(
     """What ``model``, so split and served, holds on accelerators of one kind; or why that is unknown.
 
     Weights that do not fit are no reason: they leave no KV memory. For many splits of one model, take it apart once and
-    pass its ``parts``.
+    pass its ``parts``. Raises ``UsageError`` for KV memory that is more than the accelerator has.
     """
+    if reason := refused(model, sharding, serving):
+        return Unknown(reason)
+    parts = weighing.Parts.of(model) if parts is None else parts
     if isinstance(parts, Unknown):
         return parts
-    size = weighing.gib(
-        parts or model,
+    kept = serving.quantisation(model)
+    size = parts.gib(
         sharding,
-        serving.quantisation,
+        kept,
         stages=STAGES[serving.engine],
         dense_over_replicas=serving.engine == "sglang",
         draft=serving.draft,
     )
-    if isinstance(size, Unknown):
-        return size
-    shape = layout(model, sharding, serving)
+    if serving.engine == "vllm" and accelerator.name in weighing.CONVERTED:
+        size += parts.left_by_conversion_gib(sharding, kept)
+    shape = layout(model, sharding, serving, serving.step_tokens(accelerator))
     if isinstance(shape, Unknown):
         return shape
     usable = usable_gib(serving.engine, accelerator.memory_gib, serving.memory_utilisation)
     if serving.kv_gib is not None:
-        left = Estimate(serving.kv_gib, serving.kv_gib, serving.kv_gib, "reported")
-    else:
-        left = left_for_kv(
-            serving.engine,
-            accelerator.memory_gib,
-            size,
-            hidden_size=model.hidden_size or 0,
-            batched_tokens=serving.batched_tokens,
-            utilisation=serving.memory_utilisation,
-        )
+        if not 0 < serving.kv_gib <= accelerator.memory_gib:
+            raise UsageError(
+                f"KV memory must be above 0 and at most the {accelerator.memory_gib:g} GiB of {accelerator.name}, "
+                f"got {serving.kv_gib:g} GiB"
+            )
+        given, pool = serving.kv_gib, shape.pool(serving.kv_gib)
+        exact = Estimate(given, given, given, "reported")
+        return Holding(size, usable, exact, (pool,) * 3, "reported", sharding.attention_dp)
+    left = left_for_kv(
+        serving.engine,
+        accelerator.memory_gib,
+        size,
+        hidden_size=model.hidden_size or 0,
+        batched_tokens=serving.step_tokens(accelerator),
+        utilisation=serving.memory_utilisation,
+    )
     low, mean, high = (shape.pool_of(max(0.0, gib)) for gib in (left.low, left.mean, left.high))
     return Holding(size, usable, left, (low, mean, high), left.source, sharding.attention_dp)
 
 
-def layout(model: Model, sharding: Sharding, serving: Serving) -> KvLayout | Unknown:
+def refused(model: Model, sharding: Sharding, serving: Serving) -> str | None:
+    """Why the engine would not start like that; ``None`` when nothing speaks against it."""
+    if sharding.pp > model.layer_count:
+        return f"pp {sharding.pp} has more stages than the model's {model.layer_count} layers"
+    if serving.engine == "llamacpp":
+        return None
+    if serving.kv_type.startswith("q"):
+        return f"{serving.engine} has no KV cache of type {serving.kv_type}"
+    for group in model.layers:
+        attention = group.attention
+        heads = attention.heads if isinstance(attention, Gqa | Mla) else None
+        if heads is not None and heads % sharding.tp:
+            return f"tp {sharding.tp} does not divide {heads} attention heads"
+        if isinstance(attention, Gqa) and attention.kv_heads % sharding.tp and sharding.tp % attention.kv_heads:
+            return f"tp {sharding.tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
+    return None
+
+
+def layout(model: Model, sharding: Sharding, serving: Serving, step_tokens: int) -> KvLayout | Unknown:
     """How the engine lays out the cache of one attention replica."""
     match serving.engine:
         case "vllm":
-            options = vllm.Options(batched_tokens=serving.batched_tokens, draft=serving.draft)
+            in_flight = _batches_in_flight(serving, sharding)
+            options = vllm.Options(batched_tokens=step_tokens, batches_in_flight=in_flight, draft=serving.draft)
             return vllm.layout(model, sharding, serving.kv_type, options)
         case "sglang":
             return sglang.layout(model, sharding, serving.kv_type, sglang.Options(draft=serving.draft))
         case "trtllm":
             return trtllm.layout(model, sharding, serving.kv_type, trtllm.Options(draft=serving.draft))
         case "llamacpp":
-            return llamacpp.layout(model, sharding, serving.kv_type, llamacpp.Options(sequences=serving.slots or 1))
+            options_ = llamacpp.Options(sequences=serving.slots or 1)
+            return llamacpp.layout(model, sharding, serving.kv_type, options_)
+
+
+def _batches_in_flight(serving: Serving, sharding: Sharding) -> int:
+    """Steps whose tokens a windowed layer keeps: with asynchronous scheduling one more than there are stages."""
+    if serving.engine_version is not None and serving.engine_version < IN_FLIGHT_SINCE:
+        return 1
+    return sharding.pp + 1

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import GIB, MIB, KvType, Unknown
+from agentroute.capacity.pool import Scarce, kv_blocks
 from agentroute.shape.model import Gqa, Layers, Linear, Mla, Model, NoAttention
 from agentroute.shape.sharding import Sharding
 
@@ -89,18 +90,20 @@ class LlamaPool:
         return tokens
 
     def concurrency(self, tokens: int) -> float:
-        """Sequences of ``tokens`` tokens that fit at once, never more than the cache was made for.
+        """Sequences of ``tokens`` tokens whose cells fit at once; how many the server runs is another limit.
 
         One set of cells is shared, so there it may be a fraction; else every sequence has a set to itself.
         """
         fit = self.cells / max(1, tokens)
-        if self.sets > 1 and fit >= 1:
-            return self.sets
-        return fit if self.slots is None else min(fit, self.slots)
+        return self.sets if self.sets > 1 and fit >= 1 else fit
 
     def sequences(self, tokens: int) -> int:
-        """Whole sequences of ``tokens`` tokens that fit at once, never more than the cache was made for."""
+        """Whole sequences of ``tokens`` tokens that fit at once."""
         return int(self.concurrency(tokens))
+
+    def scarcest(self, tokens: int) -> Scarce:
+        """Cells, one for each token."""
+        return Scarce(kv_blocks(1), self.units(tokens), self.blocks)
 
     def longest_tokens(self, limit: int = 1 << 30) -> int:
         """The longest sequence that fits, in tokens, at most ``limit``."""

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 from agentroute.capacity import kv, weights
-from agentroute.capacity.kv import GIB, Unknown
+from agentroute.capacity.kv import Unknown
 from agentroute.capacity.records import Record
-from agentroute.shape.model import Model, MoeMlp
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
 ROOM_BAND = 0.05
@@ -25,18 +25,10 @@ def sharding(record: Record) -> Sharding:
 
 
 def quantisation(record: Record, model: Model) -> weights.Quantisation | Unknown:
-    """How the weights of ``record`` are kept. Of a scheme that checkpoints apply in part, the published part."""
+    """How the weights of ``record`` are kept."""
     word = (record.weights_quant or "bf16").rstrip("?")
-    moe = any(isinstance(group.mlp, MoeMlp) for group in model.layers)
-    if word == "fp8" and model.name.startswith("llama-4"):
-        word = "fp8-experts"
-    elif word == "int4" and moe:
-        word = "int4-experts"
-    elif word == "nvfp4" and not moe:
-        word = "nvfp4-dense"
-    if word not in weights.QUANTISATIONS:
-        return Unknown(f"the weights' quantisation {word!r} is not known")
-    return weights.QUANTISATIONS[word]
+    name = weights.scheme(word, model)
+    return Unknown(f"the weights' quantisation {word!r} is not known") if name is None else weights.QUANTISATIONS[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +75,8 @@ def _split_gib(record: Record, parts: weights.Parts, kept: weights.Quantisation,
         dense_over_replicas=record.engine == "sglang",
         draft=record.draft_tokens > 0,
     )
-    return size + _left_by_conversion_gib(record, kept, parts.expert_tensor_elements(split))
-
-
-def _left_by_conversion_gib(record: Record, kept: weights.Quantisation, elements: float) -> float:
-    """What vLLM counts as weights on MI300 beside them, with experts in fp8.
-
-    On ROCm it prints how much less memory is free (``platforms/rocm.py::get_current_memory_usage``), so freed buffers
-    that PyTorch keeps count. MI300's fp8 has another zero, and to find the bytes to change takes a mask as large as the
-    tensor (``normalize_e4m3fn_to_e4m3fnuz``).
-    """
-    converts = record.engine == "vllm" and re.search(r"\bMI3(00|08|25)", record.gpu or "") and kept.experts == 1.0
-    return elements / GIB if converts else 0.0
+    converted = record.engine == "vllm" and re.search(r"\bMI3(00|08|25)", record.gpu or "")
+    return size + (parts.left_by_conversion_gib(split, kept) if converted else 0.0)
 
 
 def _room_gib(record: Record) -> float | None:

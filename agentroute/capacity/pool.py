@@ -6,6 +6,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+@dataclass(frozen=True, slots=True)
+class Scarce:
+    """What a pool runs out of first: one sequence takes ``needed`` of the ``available``, both in ``unit``."""
+
+    unit: str
+    needed: float
+    available: float
+
+
+def kv_blocks(block_tokens: int) -> str:
+    """The unit of a pool of such blocks."""
+    return "tokens of KV" if block_tokens == 1 else f"KV blocks of {block_tokens:,} tokens"
+
+
 class KvPool(Protocol):
     """A KV memory of a known size. An engine's own pool may have more to say; this is what all of them answer."""
 
@@ -29,6 +43,9 @@ class KvPool(Protocol):
     def longest_tokens(self, limit: int = ...) -> int:
         """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does."""
 
+    def scarcest(self, tokens: int) -> Scarce:
+        """What sequences of ``tokens`` tokens run out of first."""
+
 
 class KvLayout(Protocol):
     """How a sharded model's cache is laid out by one engine: everything but the memory that it is given."""
@@ -38,6 +55,9 @@ class KvLayout(Protocol):
 
         That is KV and states together: where the engine gives each its own memory, this splits it.
         """
+
+    def pool(self, kv_gib: float) -> KvPool:
+        """The pool in ``kv_gib`` GiB of KV per accelerator as the engine's log prints it, states apart."""
 
     def needed_gib(self, tokens: int) -> float:
         """GiB of KV per accelerator on the fullest stage for one sequence of ``tokens`` tokens."""
@@ -65,6 +85,15 @@ class Pool:
     def longest_tokens(self, limit: int = 1 << 30) -> int:
         """The longest sequence that fits alone, in tokens, at most ``limit``."""
         return min(self.tokens, limit)
+
+    def scarcest(self, tokens: int) -> Scarce:
+        """Blocks: there is nothing else to run out of."""
+        return Scarce(kv_blocks(self.block_tokens), self.units(tokens), self.blocks)
+
+    def __str__(self) -> str:
+        if self.block_tokens == 1:
+            return f"{self.blocks:,} tokens"
+        return f"{self.blocks:,} blocks of {self.block_tokens:,} tokens"
 
     @property
     def tokens(self) -> int:

@@ -24,6 +24,9 @@ from agentroute.shape.model import Model
 
 QUANTITIES: tuple[Quantity, ...] = ("kv_tokens", "kv_memory", "weights", "concurrency", "needed_kv", "max_len")
 
+OWN = "from its own"
+"""What the names of such rules hold."""
+
 AGREES = 0.005
 """A log's figures agree with a rule when none is off by more than this fraction: memory is printed to 0.01 GiB."""
 
@@ -42,6 +45,11 @@ class Prediction:
     reason: str | None = None
     rule: str | None = None
     chosen: bool = False
+
+    @property
+    def from_own_figures(self) -> bool:
+        """Whether it follows from another printed figure of the same record, not from the model and the memory."""
+        return self.predicted is not None and OWN in (self.rule or "")
 
     @property
     def error(self) -> float | None:

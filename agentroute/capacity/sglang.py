@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import GIB, KvType, Unknown
+from agentroute.capacity.pool import Scarce
 from agentroute.shape.model import Mla, Model
 from agentroute.shape.sharding import Sharding
 
@@ -23,11 +24,17 @@ EVICTION_TOKENS = 128
 """``SGLANG_SWA_EVICTION_INTERVAL``: a running sequence frees what left its window after so many tokens."""
 
 
+HYBRID = ("gemma-4", "gpt-oss", "llama-4", "mimo-v2", "muse-glimmer")
+"""How the names of the models begin whose windowed layers get a pool of their own; all other windowed layers keep
+everything (SGLang 0.5.23 ``configs/model_config.py::is_hybrid_swa_model``, of the models shipped here)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What else decides the pool.
 
-    ``page_tokens`` ``None``: 64 for sparse latent attention, else 1. ``windows`` False: windowed layers keep
+    ``page_tokens`` ``None``: 64 for sparse latent attention, else 1. ``windows`` ``None``: as SGLang
+    treats the model (``HYBRID``); False: windowed layers keep
     everything, as with ``--disable-hybrid-swa-memory`` and for models that SGLang does not know as hybrid (it goes by
     architecture: ``is_hybrid_swa_model`` lists gpt-oss, Llama 4, Gemma 4, MiMo and others, not Gemma 2 or 3).
     ``whole_model_per_stage``: a wrapper class that does not know its stage's layers gets a pool for all of them.
@@ -38,7 +45,7 @@ class Options:
     swa_ratio: float = SWA_RATIO
     mamba_ratio: float = MAMBA_RATIO
     draft: bool = False
-    windows: bool = True
+    windows: bool | None = None
     whole_model_per_stage: bool = False
     state_slots_per_request: int = 1
     conv_bytes: int = 2
@@ -135,6 +142,16 @@ class SglangPool:
         """Whole sequences of ``tokens`` tokens that fit at once."""
         return int(self.concurrency(tokens))
 
+    def scarcest(self, tokens: int) -> Scarce:
+        """What sequences of ``tokens`` tokens run out of first: pages, windowed layers' tokens, or state slots."""
+        found = [Scarce(f"KV pages of {self.block_tokens}", self.units(tokens), self.blocks)]
+        if self.swa_tokens is not None:
+            held = min(tokens, self.layout.held_tokens)
+            found.append(Scarce("KV tokens of windowed layers", held, self.swa_tokens))
+        if self.state_slots is not None:
+            found.append(Scarce("state slots", self.layout.options.state_slots_per_request, self.state_slots))
+        return min(found, key=lambda one: one.available / one.needed)
+
     def longest_tokens(self, limit: int = 1 << 30) -> int:
         """The longest sequence that fits alone, in tokens, at most ``limit``; 0 when none does.
 
@@ -167,9 +184,10 @@ def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options =
         return found
     if sharding.dcp > 1:
         return Unknown("SGLang's pool under a decode context split is not known here")
+    hybrid = model.name.startswith(HYBRID) if options.windows is None else options.windows
     full, swa, state, span = [], [], [], 0
     for spec in found:
-        windowed = options.windows and spec.span_tokens is not None
+        windowed = hybrid and spec.span_tokens is not None
         full.append(0 if windowed else spec.row_bytes)
         swa.append(spec.row_bytes if windowed else 0)
         state.append(spec.state_bytes)

@@ -12,8 +12,12 @@ from typing import Literal
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import GIB, Kind, KvType, Spec, Unknown
-from agentroute.shape.model import Mla, Model
+from agentroute.capacity.pool import Scarce, kv_blocks
+from agentroute.shape.model import Gqa, Mla, Model
 from agentroute.shape.sharding import Sharding
+
+CONCURRENCY_SINCE = (0, 20)
+"""The vLLM version from which the log's tokens are counted by ``concurrency``; about, by the logs."""
 
 TokenRule = Literal["blocks_per_group", "concurrency"]
 """How the start-up log counts tokens. ``blocks_per_group`` (to about 0.19): blocks // groups x block;
@@ -98,6 +102,12 @@ class Layout:
         """The pool in ``kv_gib`` GiB of KV memory per accelerator (the least of all ranks), states included."""
         return VllmPool(self, max(0, int(kv_gib * GIB / self.block_bytes)))
 
+    def of_printed(self, tokens: int, rule: TokenRule, max_model_len: int | None = None) -> VllmPool:
+        """The pool of which the log prints ``tokens`` under ``rule``: ``printed_tokens`` the other way round."""
+        if rule == "blocks_per_group" or max_model_len is None:
+            return VllmPool(self, tokens // self.block_tokens * sum(group.groups for group in self.groups))
+        return VllmPool(self, int(tokens / max_model_len * self.units(max_model_len)))
+
     def pool_of(self, cache_gib: float) -> VllmPool:
         """The same: KV and states share one pool of pages."""
         return self.pool(cache_gib)
@@ -130,6 +140,10 @@ class VllmPool:
     def sequences(self, tokens: int) -> int:
         """Whole sequences of ``tokens`` tokens that fit at once."""
         return self.blocks // self.layout.units(tokens)
+
+    def scarcest(self, tokens: int) -> Scarce:
+        """Blocks, of which all groups share one pool."""
+        return Scarce(kv_blocks(self.block_tokens), self.units(tokens), self.blocks)
 
     def printed_tokens(self, rule: TokenRule, max_model_len: int | None = None) -> int | Unknown:
         """The number of tokens that the start-up log prints under ``rule``."""
@@ -188,13 +202,31 @@ def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options =
         return found
     if not options.hybrid:
         found = tuple(s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found)
-    if sharding.dcp > 1 and any(spec.kind == "sliding" for spec in found):
-        return Unknown("vLLM refuses a decode context split of layers with a sliding window")
+    if sharding.dcp > 1 and (reason := _refused_dcp(model, sharding, found)):
+        return Unknown(reason)
     latent = any(isinstance(group.attention, Mla) for group in model.layers)
     block = options.block_tokens or (64 if latent else 16)
     if len(found) == 1 or all(spec.kind == "full" for spec in found):
         return _uniform(found, block, sharding, options)
     return _hybrid(found, block, 64 if latent else 16, sharding, options)
+
+
+def _refused_dcp(model: Model, sharding: Sharding, found: tuple[Spec, ...]) -> str | None:
+    """Why vLLM refuses a decode context split (``ModelConfig.verify_with_parallel_config``); ``None``: it does not.
+
+    Only ranks that would hold copies of the same heads can share a sequence's tokens.
+    """
+    if any(spec.kind == "sliding" for spec in found):
+        return "vLLM refuses a decode context split of layers with a sliding window"
+    for group in model.layers:
+        if isinstance(group.attention, Gqa):
+            heads = group.attention.kv_heads
+            copies = max(1, sharding.tp // heads)
+            if sharding.dcp > copies:
+                return (
+                    f"vLLM refuses dcp {sharding.dcp}: tp {sharding.tp} keeps each of {heads} KV heads {copies} times"
+                )
+    return None
 
 
 def _group(spec: Spec, groups: int, block_tokens: int, options: Options) -> Group:

@@ -70,6 +70,34 @@ QUANTISATIONS: dict[str, Quantisation] = {
 }
 """By the name of the scheme; a checkpoint may deviate."""
 
+CONVERTED = frozenset({"mi300x", "mi325x"})
+"""Accelerators whose fp8 has another zero than checkpoints' (``normalize_e4m3fn_to_e4m3fnuz``)."""
+
+
+def scheme(word: str, model: Model) -> str | None:
+    """The name in ``QUANTISATIONS`` of what logs, profiles and people call weights of ``model``; ``None``: unknown.
+
+    Of a scheme that checkpoints apply in part, the published part: Llama 4 keeps all but its experts in 16 bits.
+    """
+    moe = any(isinstance(group.mlp, MoeMlp) for group in model.layers)
+    match word:
+        case "fp16" | "bf16":
+            return "bf16"
+        case "fp8" | "int8":
+            return "fp8-experts" if model.name.startswith("llama-4") else "fp8"
+        case "fp4" | "nvfp4":
+            return "nvfp4" if moe else "nvfp4-dense"
+        case "int4":
+            return "int4-experts" if moe else "w4a16"
+        case "gptq":
+            return "w4a16"
+        case "awq":
+            return "awq-int4"
+    known = QUANTISATIONS.get(word)
+    # What quantises nothing but experts does nothing to a model without them.
+    return None if known is None or (not moe and known.dense == WIDE) else word
+
+
 EVERYWHERE, TENSOR, DENSE = 0, 1, 2
 """Over which ranks a tensor is split: over none, over attention's, over those of dense parts."""
 MIXER, ALWAYS, PLAIN = 0, 1, 2
@@ -169,6 +197,14 @@ class Parts:
         routed = [part.routed for part in self.groups if part.routed]
         ranks = sharding.tp * sharding.attention_dp
         return max((one.experts * one.inner * max(one.up, one.down) / ranks for one in routed), default=0.0)
+
+    def left_by_conversion_gib(self, sharding: Sharding, quantisation: Quantisation) -> float:
+        """What vLLM counts as weights on ``CONVERTED`` accelerators beside them, with experts in fp8.
+
+        On ROCm it prints how much less memory is free (``platforms/rocm.py::get_current_memory_usage``), so freed
+        buffers that PyTorch keeps count; to find the bytes to change takes a mask as large as the tensor.
+        """
+        return self.expert_tensor_elements(sharding) / GIB if quantisation.experts == 1.0 else 0.0
 
     def gib(
         self,

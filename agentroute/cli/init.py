@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from agentroute.shape.sharding import Sharding
 from agentroute.startup.devices import ACCELERATORS
 from agentroute.startup.dtypes import kv_type, weights_type
 from agentroute.startup.facts import DEFAULT_BLOCK_TOKENS
+from agentroute.startup.names import printable, without_secrets
 from agentroute.toml import dumps
 
 _HEADER = """\
@@ -47,6 +48,18 @@ class Known:
     """Degrees of the split, by their names in ``Sharding``."""
     kv_tokens: int | None = None
     """Tokens in each KV pool."""
+
+    def options(self) -> list[str]:
+        """The accelerators and the degrees as options of a command."""
+        given: dict[str, object] = {"accelerator": self.accelerator, "accelerator-count": self.accelerator_count}
+        given |= {name.replace("_", "-"): degree for name, degree in self.degrees.items()}
+        return [f"--{name} {value}" for name, value in given.items() if value is not None]
+
+    def beside(self, reported: Provenance, notes: Sequence[str] = ()) -> Provenance:
+        """``reported``, with what the caller knows and ``notes`` noted."""
+        options = self.options()
+        said = [*notes, *([f"given by hand: {', '.join(options)}"] if options else [])]
+        return reported.model_copy(update={"notes": "; ".join(said)}) if said else reported
 
 
 def init(
@@ -87,7 +100,9 @@ def init(
     folder = output.parent / "profiles"
     files = [output, *(folder / f"{profile.name}.toml" for *_, profile in found)]
     if not force and (there := next((file for file in files if file.exists()), None)):
-        raise UsageError(f"{there} is there already; give --force to write over it, or --output for another place")
+        raise UsageError(
+            f"{printable(there)} is there already; give --force to write over it, or --output for another place"
+        )
     whole = {"format": 1, "deployments": _entries(found, api_key_env)}
     try:
         Config.model_validate(whole)
@@ -95,18 +110,19 @@ def init(
         raise UsageError(f"what the server says cannot be written down: {error.errors()[0]['msg']}") from None
     folder.mkdir(parents=True, exist_ok=True)
     for url, _, _, profile in found:
-        profile.save(folder / f"{profile.name}.toml", comment=f"What the server at {url} says of itself.")
+        profile.save(folder / f"{profile.name}.toml", comment=f"What the server at {printable(url)} says of itself.")
     output.write_text(_HEADER + "\n" + dumps(whole))
     Config.load(output)
     for url, wire, discovery, profile in found:
-        say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}, as {profile.name!r}")
+        say(f"{printable(url)}: {heard_from(wire, discovery)}, as {profile.name!r}")
         for note in (*notes_of(discovery), *_overruled(discovery, known)):
             say(f"  note: {note}")
     if as_json:
         print_json("init", {"config": str(output), "deployments": _entries(found, api_key_env)})
     else:
-        typer.echo(f"wrote {output} and {len(found)} profile{'s' if len(found) > 1 else ''} in {folder}")
-        say(f"try: agentroute run 'Say hello.' --config {output}")
+        profiles = f"{len(found)} profile{'s' if len(found) > 1 else ''} in {printable(folder)}"
+        typer.echo(f"wrote {printable(output)} and {profiles}")
+        say(f"try: agentroute run 'Say hello.' --config {printable(output)}")
 
 
 def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
@@ -136,7 +152,7 @@ def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = 
     Raises ``UsageError`` when what the caller knows does not fit together.
     """
     known = known or Known()
-    reported = Provenance(origin="reported", source=f"the server at {url}", date=dt.date.today())
+    reported = Provenance(origin="reported", source=f"the server at {printable(url)}", date=dt.date.today())
     limits: dict[str, Any] = {
         "max_model_len": discovery.max_model_len,
         "max_num_seqs": discovery.max_num_seqs,
@@ -153,11 +169,17 @@ def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = 
         engine=Engine(name=discovery.engine, version=discovery.engine_version),
         precision=Precision(weights=weights_type(discovery.weights), kv=kv_type(discovery.kv)),
         sharding=_sharding(discovery, known),
+        provenance=known.beside(reported),
         limits=Limits(**limits, provenance=reported) if said else None,
         capabilities=Capabilities(offers=dict(discovery.capabilities), provenance=reported)
         if discovery.capabilities
         else None,
     )
+
+
+def heard_from(wire: str, discovery: Discovery) -> str:
+    """Who answered, and with which model."""
+    return f"{discovery.engine} over the {wire} wire, model {model_id(discovery.models[0])}"
 
 
 def notes_of(discovery: Discovery) -> tuple[str, ...]:
@@ -247,6 +269,19 @@ def shipped_model(name: str) -> str | None:
         return None
 
 
+def model_id(given: str) -> str:
+    """What an engine was given as its model, as a hub id or the last part of a path; never a whole path or URL.
+
+    ``org/name`` stays; a folder of the hub's cache, ``.../models--org--name/...``, is that id, too.
+    """
+    name = without_secrets(given) or ""
+    if cached := re.search(r"models--([\w.-]{1,90}?)--([\w.-]{1,100})", name):
+        return f"{cached[1]}/{cached[2]}"
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,90}/[\w.-]{1,100}", name, re.ASCII) and not name.endswith(".gguf"):
+        return name
+    return short_name(name.replace("\\", "/").rstrip("/").removesuffix(".gguf"))
+
+
 def short_name(model: str) -> str:
     """A name for a profile from the id of its model."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", model.rsplit("/", 1)[-1]).strip("-._")[:60] or "server"
@@ -254,7 +289,7 @@ def short_name(model: str) -> str:
 
 def _name(discovery: Discovery, taken: set[str]) -> str:
     """A short name from the model's id, different from those that are taken."""
-    stem = short_name(discovery.models[0])
+    stem = short_name(model_id(discovery.models[0]))
     candidates = (stem if i == 1 else f"{stem}-{i}" for i in itertools.count(1))
     return next(name for name in candidates if name not in taken)
 

@@ -40,7 +40,7 @@ def _row(offer: Outlook) -> tuple[str, ...]:
     return (
         f"{offer.workload.isl:,}",
         f"{span(offer.n_max, ',.0f')} ({offer.n_max.source})" if offer.n_max else "unknown",
-        f"{offer.cost_usd.mean:.2g}" if offer.cost_usd else "unknown",
+        f"{span(offer.cost_usd, '.2g')} ({_source(offer.cost_usd)})" if offer.cost_usd else "unknown",
         _time(offer.ttft_alone_ms),
         _time(offer.ttft_full_ms),
         _ceiling(found.binding),
@@ -51,8 +51,13 @@ def _row(offer: Outlook) -> tuple[str, ...]:
 def _time(estimate: Estimate | None) -> str:
     if estimate is None:
         return "unknown"
-    star = "*" if estimate.extrapolated else ""
-    return f"{milliseconds(estimate.mean)}{star} ({estimate.source})"
+    said = f"{milliseconds(estimate.low)}-{milliseconds(estimate.high)}"
+    return f"{said} ({_source(estimate)})"
+
+
+def _source(estimate: Estimate) -> str:
+    """The origin; of a measured curve beyond its measured loads, that it is extrapolated."""
+    return "extrapolated" if estimate.extrapolated and estimate.source == "measured" else estimate.source
 
 
 def _ceiling(ceiling: Ceiling | None) -> str:
@@ -73,8 +78,6 @@ def _remarks(offers: list[Outlook]) -> Iterator[str]:
             if NAMES[kind] not in names:
                 names.append(NAMES[kind])
     yield from (f"{', '.join(names)} unknown: {reason}" for reason, names in unknown.items())
-    if any(e and e.extrapolated for offer in offers for e in (offer.ttft_alone_ms, offer.ttft_full_ms)):
-        yield "* outside the measured loads, or of an uncalibrated roofline"
 
 
 def _json(offer: Outlook) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from agentroute.cli.size import OUTPUT, span
 from agentroute.compiled import window_tokens
 from agentroute.errors import FileError
 from agentroute.fleet import Deployment
+from agentroute.origin import Provenance
 from agentroute.outlook import stand
 from agentroute.profile import Profile
 from agentroute.reasons import sources
@@ -70,9 +71,9 @@ def show(
     typer.echo("\nwhere the numbers come from:")
     for source in sources(deployment):
         typer.echo(f"  {source}")
-    for block in profile.measurements:
-        if block.provenance.notes:
-            typer.echo(f"  note: {block.provenance.notes}")
+    for noted in (profile.provenance, _pool_provenance(profile), *(block.provenance for block in profile.measurements)):
+        if noted and noted.notes:
+            typer.echo(f"  note: {noted.notes}")
     if profile.notes:
         typer.echo(f"  note: {profile.notes}")
 
@@ -163,12 +164,16 @@ def _facts(deployment: Deployment) -> Iterator[tuple[str, str]]:
     limits = profile.limits
     yield "slots", f"{limits.max_num_seqs:,}" if limits and limits.max_num_seqs else "unknown"
     pool = profile.pool
-    yield "KV pool", f"{pool.blocks:,} blocks of {pool.block_tokens:,} tokens" if pool else "unknown"
+    yield "KV pool", str(pool) if pool else "unknown"
     holding = stand(deployment).holding
     if not isinstance(holding, Unknown) and holding.weights_gib is not None:
         yield "weights, each", f"{holding.weights_gib:.1f} GiB (derived)"
         if holding.kv_gib is not None:
             yield "left for KV, each", f"{span(holding.kv_gib, '.1f')} GiB ({holding.source})"
+
+
+def _pool_provenance(profile: Profile) -> Provenance | None:
+    return profile.limits.kv_pool.provenance if profile.limits and profile.limits.kv_pool else None
 
 
 def _point(point: Any) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,14 +12,17 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from agentroute import origin
-from agentroute.cli.init import discover, notes_of, profile_of, shipped_model, short_name
+from agentroute.catalogue import shipped
+from agentroute.cli.init import Known, discover, heard_from, model_id, notes_of, profile_of, shipped_model, short_name
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.errors import FileError, UsageError, shown
 from agentroute.profile import Engine, Profile
+from agentroute.shape.sharding import Sharding
 from agentroute.startup.devices import ACCELERATORS
-from agentroute.startup.facts import Started
+from agentroute.startup.facts import DEGREES, Started
 from agentroute.startup.log import read
+from agentroute.startup.names import printable
 from agentroute.toml import dumps
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -38,26 +40,32 @@ def from_log(
     name: Name = None,
     output: Output = None,
     force: Force = False,
+    accelerator: Annotated[str | None, typer.Option(help="What it ran on, such as h100_sxm.")] = None,
+    accelerator_count: Annotated[int | None, typer.Option(min=1, help="How many accelerators it takes.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write a profile of what the start-up log of vLLM, SGLang, llama.cpp or TensorRT-LLM says.
 
-    What the log does not say stays unknown. Which line said what is told on stderr.
+    What the log does not say stays unknown. Which line said what is told on stderr. What is given as an option comes
+    before what the log says.
     """
+    if accelerator is not None:
+        shipped().accelerator(accelerator)
     text = text_of(file)
     try:
         started = read(text)
     except UsageError as error:
-        raise FileError(str(error), path=file) from None
-    profile = profile_of_log(started, file, name)
+        raise FileError(str(error), path=_shown(file)) from None
+    known = Known(accelerator, accelerator_count)
+    profile = profile_of_log(started, file, name, known)
     facts = [
         {"name": fact, "value": model_id(found.value) if fact == "model" else found.value, "line": found.line}
         for fact, found in started.facts()
     ]
-    say(f"{file}: {started.engine} {started.version.value if started.version else '(version unknown)'}")
+    say(f"{_shown(file)}: {started.engine} {started.version.value if started.version else '(version unknown)'}")
     for fact in facts:
         say(f"  line {fact['line']}: {fact['name']} = {fact['value']}")
-    notes = (*started.pool_notes, *started.remarks, *_gaps(started, profile))
+    notes = (*started.pool_notes, *started.remarks, *_overruled(started, known), *_gaps(started, profile))
     more = {"read": facts, "unknown": started.unknown()}
     say(f"  unknown: {', '.join(started.unknown()) or 'nothing'}")
     _write("profiles from-log", profile, output, notes, force=force, as_json=as_json, more=more)
@@ -73,8 +81,8 @@ def from_server(
 ) -> None:
     """Write a profile of what a running server says of itself; what it does not say stays unknown."""
     wire, discovery = discover(url, api_key_env)
-    profile = profile_of(_name(name, discovery.models[0]), url, discovery)
-    say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}")
+    profile = profile_of(_name(name, model_id(discovery.models[0])), url, discovery)
+    say(f"{printable(url)}: {heard_from(wire, discovery)}")
     _write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
 
 
@@ -87,48 +95,75 @@ def text_of(file: Path) -> str:
             with file.open("rb") as stream:
                 raw = stream.read(MAX_BYTES + 1)
         except OSError as problem:
-            raise FileError(f"cannot be read: {(problem.strerror or 'unreadable').lower()}", path=file) from None
+            raise FileError(
+                f"cannot be read: {(problem.strerror or 'unreadable').lower()}", path=_shown(file)
+            ) from None
     if len(raw) > MAX_BYTES:
-        raise FileError(f"is larger than {MAX_BYTES // 2**20} MiB; cut it after the start of the server", path=file)
+        raise FileError(
+            f"is larger than {MAX_BYTES // 2**20} MiB; cut it after the start of the server", path=_shown(file)
+        )
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell's > writes
         return raw.decode("utf-16", errors="replace")
     if b"\0" in raw:
-        raise FileError("is not a text file; give the log that the server printed", path=file)
+        raise FileError("is not a text file; give the log that the server printed", path=_shown(file))
     return raw.decode("utf-8-sig", errors="replace")
 
 
-def profile_of_log(started: Started, file: Path, name: str | None) -> Profile:
-    """A profile of what a start-up log said; the rest is unknown."""
+def _shown(file: Path) -> Path:
+    """The path as a terminal may show it."""
+    return Path(printable(file))
+
+
+def profile_of_log(started: Started, file: Path, name: str | None, known: Known | None = None) -> Profile:
+    """A profile of what a start-up log or a command line said, and of what the caller knows; the rest is unknown."""
+    known = known or Known()
     version = started.version.value if started.version else None
     model = model_id(started.model.value) if started.model else None
-    where = "standard input" if file == STDIN else file.name.encode("utf-8", "replace").decode()
+    where = "standard input" if file == STDIN else printable(file.name)
     reported = origin.Provenance(
         origin="reported",
-        source=f"start-up log of {started.engine}{f' {version}' if version else ''} ({where})",
+        source=f"{started.told_by} of {started.engine}{f' {version}' if version else ''} ({where})",
         engine_version=version,
     )
     return Profile(
         format=1,
         name=_name(name, model or started.engine),
         model=shipped_model(model) if model else None,
-        accelerator=ACCELERATORS.get(started.device.value) if started.device else None,
+        accelerator=known.accelerator or _accelerator(started),
+        accelerator_count=known.accelerator_count,
         engine=Engine(name=started.engine, version=version),
         precision=started.precision(),
-        sharding=started.sharding(),
+        sharding=_sharding(started, known.accelerator_count),
+        provenance=known.beside(reported, started.notes()),
         limits=started.limits(reported),
     )
 
 
-def model_id(given: str) -> str:
-    """What an engine was given as its model, as a hub id or the last part of a path; never a whole path or URL.
+def _accelerator(started: Started) -> str | None:
+    """The shipped accelerator of the name that the log says."""
+    return ACCELERATORS.get(started.device.value) if started.device else None
 
-    ``org/name`` stays; a folder of the hub's cache, ``.../models--org--name/...``, is that id, too.
-    """
-    if cached := re.search(r"models--([\w.-]+?)--([\w.-]+)", given):
-        return f"{cached[1]}/{cached[2]}"
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", given, re.ASCII) and not given.endswith(".gguf"):
-        return given
-    return short_name(re.split(r"[?#]", given)[0].replace("\\", "/").rstrip("/").removesuffix(".gguf"))
+
+def _sharding(started: Started, count: int | None) -> Sharding | None:
+    """The split that the log says, unless it does not take ``count`` accelerators; one accelerator is not split."""
+    sharding = started.sharding()
+    if sharding is None and count == 1 and all(found.value == 1 for name, found in started.facts() if name in DEGREES):
+        return Sharding()
+    return sharding if sharding is None or count in (None, sharding.accelerators) else None
+
+
+def _overruled(started: Started, known: Known) -> list[str]:
+    """Where the caller knows it differently from the log."""
+    accelerator, sharding, count = _accelerator(started), started.sharding(), known.accelerator_count
+    notes = []
+    if known.accelerator and accelerator not in (None, known.accelerator):
+        notes.append(f"--accelerator {known.accelerator} is written down, though the log says {accelerator}")
+    if count and sharding and sharding.accelerators != count:
+        notes.append(
+            f"--accelerator-count {count} is written down, though the log says {sharding}, which takes "
+            f"{sharding.accelerators}; the sharding stays unknown"
+        )
+    return notes
 
 
 def _name(given: str | None, model: str) -> str:
@@ -166,10 +201,13 @@ def _write(
         say(f"  note: {note}")
     if output is not None:
         if output.exists() and not force:
-            raise UsageError(f"{output} is there already; give --force to write over it, or another --output")
-        source = profile.limits.provenance.source if profile.limits else f"words of {profile.engine.name}"
-        profile.save(output, comment=f"From the {source.removeprefix('the ')}.")
-        say(f"wrote {output}")
+            raise UsageError(f"{_shown(output)} is there already; give --force to write over it, or another --output")
+        source = profile.provenance.source if profile.provenance else f"words of {profile.engine.name}"
+        try:
+            profile.save(output, comment=f"From the {source.removeprefix('the ')}.")
+        except OSError as problem:
+            raise FileError(f"cannot be written: {(problem.strerror or '').lower()}", path=_shown(output)) from None
+        say(f"wrote {_shown(output)}")
     if as_json:
         data = profile.model_dump(mode="json", exclude_none=True)
         print_json(command, {"profile": data, "file": str(output) if output else None, "notes": list(notes), **more})

@@ -51,9 +51,11 @@ def kv(
     print_table(columns, (_row(one) for one in predictions), right=columns[2:5])
     done = {one.id for one in predictions if one.predicted is not None}
     chosen = {one.id for one in predictions if one.chosen}
+    own = {one.id for one in predictions if one.from_own_figures}
     typer.echo(
         f"\n{len(done)} of {len(records)} records predicted; in {len(chosen)} the log does not say which of the "
-        "engine's rules it follows, and its own figures chose"
+        f"engine's rules it follows, and its own figures chose; in {len(own)} a figure follows from another one of the "
+        "same log"
     )
     print_table(
         ("quantity", "n", "median", "p90", "max", "within 0.5 %", "within 5 %"),
@@ -123,13 +125,15 @@ def _plain(one: Prediction) -> dict[str, object]:
         "reason": one.reason,
         "rule": one.rule,
         "chosen": one.chosen,
+        "from_own_figures": one.from_own_figures,
     }
 
 
 def _row(one: Prediction) -> tuple[str, ...]:
     predicted = "" if one.predicted is None else _number(one.predicted)
     error = "" if one.error is None else f"{100 * one.error:+.2f} %"
-    why = one.reason or (f"its figures chose: {one.rule}" if one.chosen else "")
+    own = one.rule or "" if one.from_own_figures else ""
+    why = one.reason or (f"its figures chose: {one.rule}" if one.chosen else own)
     logged = "" if one.logged is None else _number(one.logged)
     return one.id, one.quantity, predicted, logged, error, why
 

@@ -115,12 +115,15 @@ def times(roofline: Roofline, workload: Workload, metric: Metric) -> Callable[[i
     """What a metric at a concurrency is made of; it is the sum of its parts' totals.
 
     TTFT is that of the last of n requests that arrive at once. TPOT is that of a closed loop: in every decode step
-    n / OSL requests end, and as many prompts are read before the next.
+    n / OSL requests end, and as many prompts are read before the next. E2E is that of a closed loop, too: its own
+    prompt, and OSL - 1 such steps.
     """
     isl, osl, replicas = workload.isl, workload.osl, roofline.attention_dp
     context, rest = isl + osl / 2, osl - 1
     more, fewer = (Parts.of(roofline.prefill(isl, n=k * replicas), 1 / replicas / osl) for k in (2, 1))
     reading = [a - b for a, b in zip(more, fewer, strict=True)]
+
+    alone = Parts.of(roofline.prefill(isl))
 
     def first(n: int) -> Parts:
         return Parts.of(roofline.prefill(isl, n=n))
@@ -131,7 +134,7 @@ def times(roofline: Roofline, workload: Workload, metric: Metric) -> Callable[[i
     made: dict[Metric, Callable[[int], tuple[Parts, ...]]] = {
         "TTFT": lambda n: (first(n),),
         "TPOT": step,
-        "E2E": lambda n: (first(n), *step(n, rest)),
+        "E2E": lambda n: (alone, *step(n, rest)),
     }
     return cache(made[metric])
 
@@ -184,11 +187,13 @@ def _limits(
 
 def _largest(time_s: Callable[[int], float], slo_s: float | None) -> float:
     """The largest concurrency that keeps an SLO; without one, the last doubling that is worth it."""
-    n = 1
     if slo_s is None:
-        while n < MOST and 2 * time_s(n) >= WORTH * time_s(2 * n):
-            n *= 2
+        # From above: experts that are hit one after the other can make an early doubling not worth it.
+        n = MOST
+        while n > 1 and 2 * time_s(n // 2) < WORTH * time_s(n):
+            n //= 2
         return n if n < MOST else inf
+    n = 1
     if time_s(1) > slo_s:
         return 0
     while n < MOST and time_s(2 * n) <= slo_s:

@@ -56,6 +56,11 @@ ACROSS_S = 12e-6
 """Seconds that a collective takes longer when it leaves the tight domain: a dispatch of next to nothing over 16 H200
 takes 23 us, over 64 29 us (the same table). Taken for all-reduces, too: assumed."""
 
+HOST_S, HOST_GB_PER_S = 25e-6, 100.0
+"""Seconds that a collective takes longer where accelerators have no link of their own, so that copies pass the host:
+small all-reduces of NCCL over PCIe take 30 us and more (recalled; assumed). NVLink and xGMI of every shipped
+accelerator carry more than ``HOST_GB_PER_S``, PCIe 5.0 x16 carries 64."""
+
 HOP_S = 10e-6
 """Seconds of one hop between stages beyond its bytes. PyPI aiconfigurator-core 0.12.0, systems/*.yaml:
 ``p2p_latency`` of 13 of 14 accelerators."""
@@ -182,7 +187,7 @@ class Roofline:
         tensor, group, expert = (links.all_reduce(n) for n in (sharding.tp, sharding.tp * dp, sharding.tp * dp // ep))
         # A context split gathers queries and sums partial outputs in every layer; their bytes are not counted.
         tensor_reduces = counted.tp_reduces + (2 * counted.layers if sharding.dcp > 1 else 0)
-        near, crossing = links.experts_near(sharding), links.hops_across(sharding)
+        near, crossing = experts_near(sharding, links.domain), links.hops_across(sharding)
         # Its ranks hold the same tokens of a replica, and each sends its part of them.
         sent = 2 * counted.copies * row / sharding.tp / ep
         return cls(
@@ -198,7 +203,7 @@ class Roofline:
             reduce_s=tensor_reduces * tensor[0] + counted.group_reduces * group[0] + counted.expert_reduces * expert[0],
             reduce_token_s=row * counted.tp_reduces * tensor[1]
             + row * dp * (counted.group_reduces * group[1] + counted.expert_reduces * expert[1]),
-            inside_s=2 * counted.exchanges * ALL_TO_ALL_S if near > 1 else 0.0,
+            inside_s=2 * counted.exchanges * (ALL_TO_ALL_S + links.host_s) if near > 1 else 0.0,
             inside_token_s=sent * (near - 1) * links.inside_byte_s,
             across_s=2 * counted.exchanges * ACROSS_S if near < ep else 0.0,
             across_token_s=sent * (ep - near) * links.across_byte_s,
@@ -290,6 +295,12 @@ class Roofline:
         return self.prefill(isl, 0, n).total_s * 1e3
 
 
+def experts_near(sharding: Sharding, domain: int) -> int:
+    """Expert ranks in the tight domain of the accelerator that has the fewest there, its own included."""
+    near = max(1, domain * sharding.ep // (sharding.tp * sharding.attention_dp))
+    return sharding.ep if near >= sharding.ep else sharding.ep % near or near
+
+
 @dataclass(frozen=True, slots=True)
 class _Links:
     """What a byte costs between accelerators that fill tight domains of ``domain`` one after the other."""
@@ -297,6 +308,7 @@ class _Links:
     domain: int
     inside_byte_s: float
     across_byte_s: float
+    host_s: float
 
     @classmethod
     def of(cls, accelerator: Accelerator, sharding: Sharding) -> _Links | Unknown:
@@ -311,6 +323,7 @@ class _Links:
             domain,
             1 / (inside * 1e9 * LINK_SHARE_INSIDE) if inside else 0.0,
             1 / (across * 1e9 * LINK_SHARE_ACROSS) if across else 0.0,
+            HOST_S if inside is not None and inside < HOST_GB_PER_S else 0.0,
         )
 
     def all_reduce(self, ranks: int) -> tuple[float, float]:
@@ -321,14 +334,9 @@ class _Links:
         """
         near = min(ranks, self.domain)
         far = -(-ranks // near)
-        start_s = (ALL_REDUCE_S if ranks > 1 else 0.0) + (ACROSS_S if far > 1 else 0.0)
+        start_s = (ALL_REDUCE_S + self.host_s if ranks > 1 else 0.0) + (ACROSS_S if far > 1 else 0.0)
         byte_s = 2 * (near - 1) / near * self.inside_byte_s + 2 * (far - 1) / far / near * self.across_byte_s
         return start_s, byte_s
-
-    def experts_near(self, sharding: Sharding) -> int:
-        """Expert ranks in the domain of the accelerator that has the fewest, its own included."""
-        near = max(1, self.domain * sharding.ep // (sharding.tp * sharding.attention_dp))
-        return sharding.ep % near or near
 
     def hops_across(self, sharding: Sharding) -> int:
         """Hops between stages where an accelerator sends to another domain."""

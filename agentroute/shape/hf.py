@@ -1,15 +1,15 @@
-"""A model's shape from its ``config.json``: a table of families, and nothing guessed.
+"""A model's shape from its ``config.json``, and nothing guessed.
 
 A family is a ``model_type``: what mixes tokens, what follows it, and the defaults of its class in transformers 5.24,
-which a ``config.json`` leaves out. What is not understood (a model type, a kind of layer, a key that looks as if it
-changed the shape) is named in a ``UsageError``.
+which a ``config.json`` leaves out (``hf_families``). What is not understood is named: a
+model type, a kind of layer and a key that looks as if it changed the shape in a ``UsageError``, any other key in the
+model's notes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,82 +19,14 @@ from agentroute.errors import ProfileError, UsageError, shown, suggest
 from agentroute.origin import Provenance
 from agentroute.shape import hf_attention as mix
 from agentroute.shape import hf_mlp as mlp
-from agentroute.shape.hf_config import Config
-from agentroute.shape.model import Attention, Capability, Layers, Linear, Mla, Mlp, Model, NoAttention
+from agentroute.shape.hf_config import Config, some, unlisted
+from agentroute.shape.hf_families import FAMILIES, Family
+from agentroute.shape.hf_weights import kept
+from agentroute.shape.model import Attention, Capability, Layers, Linear, Mla, Model, MoeMlp, NoAttention
 
-
-@dataclass(frozen=True)
-class Family:
-    """How the configs of one ``model_type`` are read."""
-
-    attention: Callable[[Config], list[Attention]]
-    mlp: Callable[[Config], list[Mlp]]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-
-_TIED = {"tie_word_embeddings": True}
-_GEMMA = _TIED | {"head_dim": 256}
-_LATENT = Family(mix.mla, mlp.deepseek)
-_JAMBA = {"attn_layer_period": 8, "attn_layer_offset": 4, "expert_layer_period": 2, "expert_layer_offset": 1}
-_GEMMA3 = _GEMMA | {
-    "sliding_window_pattern": 6, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262_208,
-    "max_position_embeddings": 131_072,
-}  # fmt: skip
-_GEMMA3N = _GEMMA | {"sliding_window_pattern": 5, "num_kv_shared_layers": 15, "hidden_size_per_layer_input": 256}
-_GEMMA4 = _GEMMA | {"global_head_dim": 512, "sliding_window_pattern": 6, "hidden_size_per_layer_input": 256}
-_AFMOE = {"head_dim": 128, "global_attn_every_n_layers": 4, "sliding_window": 1_024}
-_LLAMA4 = {
-    "intermediate_size_mlp": 16_384, "no_rope_layer_interval": 4, "attention_chunk_size": 8_192,
-    "interleave_moe_layer_step": 1, "head_dim": 128,
-}  # fmt: skip
-
-FAMILIES: dict[str, Family] = {
-    "llama": Family(mix.full, mlp.dense),
-    "mistral": Family(mix.windowed, mlp.dense),
-    "phi3": Family(mix.windowed, mlp.dense),
-    "starcoder2": Family(mix.windowed, mlp.plain, _TIED),
-    "qwen2": Family(mix.upper_windowed, mlp.dense),
-    "qwen3": Family(mix.upper_windowed, mlp.dense, {"head_dim": 128}),
-    "qwen3_vl": Family(mix.upper_windowed, mlp.dense, {"head_dim": 128}),
-    "mimo": Family(mix.upper_windowed, mlp.dense),
-    "glm": Family(mix.full, mlp.dense, {"head_dim": 128}),
-    "glm4": Family(mix.full, mlp.dense, {"head_dim": 128}),
-    "granite": Family(mix.full, mlp.dense),
-    "cohere": Family(mix.full, mlp.dense, _TIED),
-    "cohere2": Family(mix.patterned, mlp.dense, _TIED | {"sliding_window_pattern": 4}),
-    "gemma2": Family(mix.patterned, mlp.dense, _GEMMA | {"sliding_window_pattern": 2}),
-    "gemma3": Family(mix.patterned, mlp.dense, _GEMMA3),
-    "gemma3n": Family(mix.patterned, mlp.gemma3n, _GEMMA3N),
-    "gemma4": Family(mix.gemma4, mlp.gemma4, _GEMMA4),
-    "gemma4_unified": Family(mix.gemma4, mlp.gemma4, _GEMMA4 | {"hidden_size_per_layer_input": None}),
-    "afmoe": Family(mix.afmoe, mlp.afmoe, _AFMOE),
-    "mixtral": Family(mix.windowed, mlp.experts_everywhere),
-    "minimax_m2": Family(mix.full, mlp.experts_everywhere),
-    "gpt_oss": Family(mix.patterned, mlp.experts_everywhere, {"sliding_window_pattern": 2, "head_dim": 64}),
-    "qwen2_moe": Family(mix.upper_windowed, mlp.qwen),
-    "qwen3_moe": Family(mix.upper_windowed, mlp.qwen),
-    "qwen3_vl_moe": Family(mix.upper_windowed, mlp.qwen),
-    "llama4": Family(mix.chunked, mlp.llama4, _LLAMA4),
-    "glm4_moe": Family(mix.full, mlp.deepseek),
-    "mimo_v2_flash": Family(mix.mimo_v2, mlp.deepseek),
-    "deepseek_v2": _LATENT,
-    "deepseek_v3": _LATENT,
-    "deepseek_v32": _LATENT,
-    "kimi_k2": _LATENT,
-    "kimi_k25": _LATENT,
-    "glm_moe_dsa": _LATENT,
-    "glm4_moe_lite": Family(mix.mla, mlp.deepseek, {"first_k_dense_replace": 1}),
-    "mistral4": _LATENT,
-    "qwen3_next": Family(mix.delta, mlp.qwen, {"full_attention_interval": 4, "head_dim": 256}),
-    "qwen3_5": Family(mix.delta, mlp.dense, {"full_attention_interval": 4, "head_dim": 256}),
-    "qwen3_5_moe": Family(mix.delta, mlp.qwen, {"full_attention_interval": 4, "head_dim": 256}),
-    "nemotron_h": Family(mix.nemotron, mlp.nemotron),
-    "granitemoehybrid": Family(mix.granite, mlp.granite),
-    "jamba": Family(mix.jamba, mlp.jamba, _JAMBA | {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2}),
-    "lfm2": Family(mix.lfm2, mlp.lfm2, _TIED | {"block_multiple_of": 256, "block_ffn_dim_multiplier": 1.0}),
-}  # fmt: skip
-"""Every ``model_type`` that is understood; ``X_text`` stands for ``X``."""
-
+_PARTS = ("text_config", "vision_config", "audio_config", "quantization_config", "compression_config")
+_ALIASES = {"kimi_k2": "deepseek_v3", "kimi_k25": "deepseek_v3"}
+"""Model types whose files may name the architecture of another."""
 
 _GATED_ENCODERS = ("gemma4_vision", "pixtral")
 _NOT_COUNTED = "Of the vision part, only the blocks are counted, and not in the size."
@@ -102,16 +34,16 @@ _NOT_COUNTED = "Of the vision part, only the blocks are counted, and not in the 
 
 def model_from_config(config: Mapping[str, Any], *, name: str, provenance: Provenance) -> Model:
     """The model that the contents of a ``config.json`` describe; ``UsageError`` names what is not understood."""
-    text = config.get("text_config")
+    text = _part(config, "text_config", name)
+    encoders = [part for key in ("vision_config", "audio_config") if (part := _part(config, key, name))]
     outer = {key: config[key] for key in ("tie_word_embeddings", "architectures") if key in config}
-    inner = {key: value for key, value in text.items() if value is not None} if isinstance(text, Mapping) else {}
-    data = outer | inner if isinstance(text, Mapping) else dict(config)
+    data = outer | {key: value for key, value in text.items() if value is not None} if text else dict(config)
     if data.get("compress_ratios"):
         raise UsageError(f"the config of {name!r} has compress_ratios: its compressed cache has no known formula")
     family = _family(data, config, name)
-    for part in ("text_config", "vision_config", "audio_config", "quantization_config", "compression_config"):
-        data.pop(part, None)
-    c = Config(name, data, family.defaults)
+    c = Config(name, {key: value for key, value in data.items() if key not in _PARTS}, family.defaults, family.harmless)
+    for part in (config, text):
+        _agree(part, c)
     listed = data.get("hybrid_override_pattern") or data.get("layers_block_type")
     c.count_layers(len(listed) if isinstance(listed, str | list) else None)
     try:
@@ -119,8 +51,16 @@ def model_from_config(config: Mapping[str, Any], *, name: str, provenance: Prove
         hidden, vocabulary, context = c.need("hidden_size"), c.number("vocab_size"), c.number("max_position_embeddings")
         tied = c.flag("tie_embedding", c.flag("tie_word_embeddings"))
         per_layer = c.number("hidden_size_per_layer_input")
-        if strange := c.not_understood():
-            raise c.error(f"has what is not understood: {', '.join(strange)}")
+        shapes, others = c.unread()
+        if shapes:
+            raise c.error(f"has what is not understood: {some(shapes)}")
+        others += unlisted({key: value for key, value in config.items() if key not in {*_PARTS, *data}})
+        weights = kept(
+            data.get("quantization_config") or config.get("quantization_config") or data.get("compression_config"),
+            experts=any(isinstance(one.mlp, MoeMlp) for one in layers),
+        )
+        unknown = f"config.json keys not understood: {some(others)}." if others else None
+        notes = (unknown, weights.note, _NOT_COUNTED if config.get("vision_config") else None)
         return Model(
             format=1,
             name=name,
@@ -129,18 +69,22 @@ def model_from_config(config: Mapping[str, Any], *, name: str, provenance: Prove
             tied_embeddings=tied,
             per_layer_embedding_size=per_layer or None,
             output_layer=not _only_embeds(config),
-            encoder_parameters=(_encoder(config.get("vision_config")) + _encoder(config.get("audio_config"))) or None,
+            encoder_parameters=sum(map(_encoder, encoders)) or None,
             max_context_tokens=context or None,
+            checkpoint_weights=weights.name,
             layers=_grouped(layers),
             draft_layers=draft,
             capabilities=_capabilities(config),
             provenance=provenance,
-            notes=_NOT_COUNTED if config.get("vision_config") else None,
+            notes=" ".join(filter(None, notes)) or None,
         )
     except ValidationError as problem:
         first = problem.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise c.error(f"does not make a model: {where}: {first['msg']}, got {shown(first['input'])}") from None
+        what = first["msg"].removeprefix("Value error, ")
+        if where:
+            what = f"{where} = {shown(first['input'])} " + re.sub(r"^(Input|String|Value) should", "must", what)
+        raise c.error(f"does not make a model: {what}") from None
 
 
 def from_config(config: Mapping[str, Any], *, name: str | None = None) -> Model:
@@ -155,6 +99,9 @@ def from_file(path: Path, *, name: str | None = None) -> Model:
 
     path = path / "config.json" if path.is_dir() else path
     config = parse(read_text(path, ProfileError), path, ProfileError)
+    beside = path.with_name("hf_quant_config.json")
+    if not config.get("quantization_config") and beside.is_file():  # Older checkpoints of ModelOpt.
+        config["quantization_config"] = parse(read_text(beside, ProfileError), beside, ProfileError).get("quantization")
     name = name or _tidy(config.get("_name_or_path")) or _tidy(path.absolute().parent.name) or None
     try:
         return from_config(config, name=name)
@@ -162,6 +109,34 @@ def from_file(path: Path, *, name: str | None = None) -> Model:
         raise
     except UsageError as problem:
         raise ProfileError(str(problem), path=path) from None
+
+
+def _part(config: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
+    """A table in the config; empty without one."""
+    value = config.get(key)
+    if value is not None and not isinstance(value, Mapping):
+        raise UsageError(f"the config of {name!r} has {key} = {shown(value)}; it must be a table (a JSON object)")
+    return value or {}
+
+
+def _agree(part: Mapping[str, Any], c: Config) -> None:
+    """Refuse a part whose architecture is not of its model type, or that reads with an encoder of its own."""
+    if part.get("is_encoder_decoder") or part.get("add_cross_attention"):
+        raise c.error("has an encoder of its own beside the decoder; only decoders are understood")
+    c.ignore("is_encoder_decoder")
+    kind, names = str(part.get("model_type", "")).removesuffix("_text"), part.get("architectures")
+    if kind not in FAMILIES or not isinstance(names, list):
+        return
+    for name in names:
+        stem = _plain(str(name))
+        # The longest known type that begins it: Qwen3MoeForCausalLM is of qwen3_moe, not of qwen3.
+        found = max((one for one in FAMILIES if stem.startswith(_plain(one))), key=len, default=None)
+        if found is None or found not in (kind, _ALIASES.get(kind)):
+            raise c.error(f"has the model type {kind!r} and the architecture {shown(name)}, which is not of it")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _only_embeds(config: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import cycle, islice
 
+from agentroute.errors import shown
 from agentroute.shape.hf_config import Config, changed
 from agentroute.shape.model import Attention, Gqa, Index, Linear, Mla, NoAttention
 
@@ -24,13 +25,17 @@ _NEMOTRON_LETTERS = {"*": "attention", "M": "mamba", "E": "moe", "-": "mlp"}
 
 def gqa(c: Config, window: int | None = None, chunk: int | None = None) -> Gqa:
     """One layer of plain attention. Without ``head_dim`` it is hidden_size / heads, as transformers has it."""
-    heads = c.need("num_attention_heads")
+    heads, head_dim = c.need("num_attention_heads"), c.positive("head_dim", "attention_head_dim")
+    if head_dim is None:
+        c.multiple("hidden_size", "num_attention_heads")
+    if c.positive("num_key_value_heads"):
+        c.multiple("num_attention_heads", "num_key_value_heads")
     return Gqa(
         kind="gqa",
         heads=heads,
         kv_heads=c.number("num_key_value_heads") or heads,
-        head_dim=c.number("head_dim", "attention_head_dim") or c.need("hidden_size") // heads,
-        v_head_dim=c.number("v_head_dim"),
+        head_dim=head_dim or c.need("hidden_size") // heads,
+        v_head_dim=c.positive("v_head_dim"),
         window_tokens=window,
         chunk_tokens=chunk,
         output_gate=c.flag("attn_output_gate"),
@@ -47,15 +52,14 @@ def full(c: Config) -> list[Attention]:
 
 def windowed(c: Config) -> list[Attention]:
     """Every layer slides when a window is given (Mistral 7B, Phi-3, StarCoder2)."""
-    return _by_kind(
-        c, c.kinds("layer_types", _LAYER_TYPES) or [SLIDING if c.get("sliding_window") else FULL] * c.layers
-    )
+    kinds, window = c.kinds("layer_types", _LAYER_TYPES), c.number("sliding_window", "sliding_window_size")
+    return _by_kind(c, kinds or [SLIDING if window else FULL] * c.layers)
 
 
 def upper_windowed(c: Config) -> list[Attention]:
     """The layers from ``max_window_layers`` on slide, if ``use_sliding_window`` says so (Qwen 2 and 3)."""
-    kinds = c.kinds("layer_types", _LAYER_TYPES)
-    first = (c.number("max_window_layers") or 0) if c.flag("use_sliding_window") else c.layers
+    kinds, upper = c.kinds("layer_types", _LAYER_TYPES), c.number("max_window_layers") or 0
+    first = upper if c.flag("use_sliding_window") else c.layers
     return _by_kind(c, kinds or [SLIDING if layer >= first else FULL for layer in range(c.layers)])
 
 
@@ -80,8 +84,10 @@ def gemma4(c: Config) -> list[Attention]:
     """Full layers have wider heads, with ``attention_k_eq_v`` a number of KV heads of their own and no value matrix."""
     sliding, k_eq_v = gqa(c, window=c.need("sliding_window")), c.flag("attention_k_eq_v")
     wide = {"head_dim": c.number("global_head_dim") or sliding.head_dim, "window_tokens": None}
-    kv_heads = c.number("num_global_key_value_heads")
+    kv_heads = c.positive("num_global_key_value_heads")
     if k_eq_v:
+        if kv_heads:
+            c.multiple("num_attention_heads", "num_global_key_value_heads")
         wide |= {"kv_heads": kv_heads or sliding.kv_heads, "k_eq_v": True}
     everything = changed(sliding, wide)
     kinds = c.kinds("layer_types", _LAYER_TYPES) or _every(c.layers, c.need("sliding_window_pattern"), SLIDING)
@@ -98,6 +104,7 @@ def afmoe(c: Config) -> list[Attention]:
 def mimo_v2(c: Config) -> list[Attention]:
     """Sliding layers (1 in ``hybrid_layer_pattern``) have heads of their own."""
     everything = gqa(c)
+    c.multiple("swa_num_attention_heads", "swa_num_key_value_heads")
     sliding = Gqa(
         kind="gqa",
         heads=c.need("swa_num_attention_heads"),
@@ -116,10 +123,11 @@ def mimo_v2(c: Config) -> list[Attention]:
 def mla(c: Config) -> list[Attention]:
     """Latent attention; a layer whose indexer is shared keeps no rows of its own (GLM-5.3)."""
     c.kinds("layer_types", _LATENT_TYPES)
+    c.ignore("num_key_value_heads", "head_dim", "qk_head_dim")  # A latent has neither, whatever a file says.
     plain = Mla(
         kind="mla",
         heads=c.need("num_attention_heads"),
-        q_lora_rank=c.number("q_lora_rank"),
+        q_lora_rank=c.positive("q_lora_rank"),
         kv_lora_rank=c.need("kv_lora_rank"),
         qk_nope_head_dim=c.need("qk_nope_head_dim"),
         qk_rope_head_dim=c.need("qk_rope_head_dim"),
@@ -139,6 +147,7 @@ def mla(c: Config) -> list[Attention]:
 
 def delta(c: Config) -> list[Attention]:
     """Gated delta net, and full attention with a gated output every ``full_attention_interval`` layers (Qwen3-Next)."""
+    c.multiple("linear_num_value_heads", "linear_num_key_heads")
     keys = c.need("linear_num_key_heads") * c.need("linear_key_head_dim")
     value_heads = c.need("linear_num_value_heads")
     values, kernel = value_heads * c.need("linear_value_head_dim"), c.need("linear_conv_kernel_dim")
@@ -178,7 +187,11 @@ def nemotron(c: Config) -> list[Attention]:
 def granite(c: Config) -> list[Attention]:
     """Mamba 2 with a few layers of attention (Granite 4)."""
     heads, inner = c.need("mamba_n_heads"), c.need("mamba_expand") * c.need("hidden_size")
-    c.ignore("mamba_d_head")
+    if c.get("mamba_d_head") not in (None, "auto") and heads * c.need("mamba_d_head") != inner:
+        raise c.error(
+            f"has mamba_n_heads = {heads} of mamba_d_head = {shown(c.get('mamba_d_head'))}, together not mamba_expand "
+            f"x hidden_size = {inner}"
+        )
     mixer = _mamba2(c, heads, inner, c.need("mamba_d_state"), c.need("mamba_n_groups"), c.need("mamba_d_conv"))
     kinds = c.kinds("layer_types", _MAMBA_TYPES)
     if kinds is None:
@@ -235,8 +248,8 @@ def _by_kind(c: Config, kinds: list[str]) -> list[Attention]:
     made: dict[str, Attention] = {}
     for kind in kinds:
         if kind not in made:
-            window = c.need("sliding_window") if kind == SLIDING else None
+            window = c.need("sliding_window", "sliding_window_size") if kind == SLIDING else None
             chunk = c.need("attention_chunk_size") if kind == CHUNKED else None
             made[kind] = gqa(c, window, chunk)
-    c.ignore("sliding_window", "attention_chunk_size")
+    c.ignore("sliding_window", "sliding_window_size", "attention_chunk_size")
     return [made[kind] for kind in kinds]

@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from agentroute.errors import UsageError, shown
 from agentroute.origin import Frozen
+from agentroute.shape.hf_keys import judged
 
 MAX_LAYERS = 10_000
 """More layers than any model has: what a ``config.json`` may ask for at most."""
-
-_SHAPES = re.compile(
-    r"head|expert|layer|window|chunk|lora|rank|index|linear|mamba|ssm|conv|state|kv|compress|pattern|interval|freq|_size"
-    r"|_dim|moe|sparse|block|latent|share|nextn|mtp|attn|attention|router|residual|engram|memory"
-)
-"""A key with one of these words may change a model's shape: it must be read, or be empty, or be harmless."""
-
-_HARMLESS = re.compile(
-    r"bias$|norm$|_(dropout|eps|epsilon|dtype|act|coef|noise|scale|softcapping|multiplier|token_index|xavier_init)$"
-)
-_HARMLESS_KEYS = {
-    # how attention and its indexer compute, not what they keep
-    "query_pre_attn_scalar", "attention_value_scale", "attn_temperature_tuning", "use_bidirectional_attention",
-    "_attn_implementation", "qk_head_dim", "rotary_dim", "indexer_rope_interleave", "index_topk_pattern",
-    "index_share_for_mtp_iteration",
-    # second names, and what is said where it does not apply
-    "head_dim", "num_key_value_heads", "num_heads", "experts_per_token", "max_window_layers",
-    "vocab_size_per_layer_input", "block_dim", "block_out_dim", "block_use_swiglu", "conv_dim", "conv_dim_out",
-    # how kernels and engines compute
-    "chunk_size", "mamba_chunk_size", "use_mamba_kernels", "use_mambapy", "ep_size", "moe_shared_expert_overlap",
-    "output_router_logits", "residual_in_fp32", "rescale_prenorm_residual", "time_step_rank",
-}  # fmt: skip
-"""Keys of that kind that change neither layers, nor what they keep per token, nor (but for biases) their weights."""
-
 
 F = TypeVar("F", bound=Frozen)
 
@@ -47,14 +23,17 @@ def changed(part: F, update: Mapping[str, Any]) -> F:
 class Config:
     """The part of a ``config.json`` that describes the language model, with its family's defaults.
 
-    ``name`` is for messages. A key that is missing, or is not what it must be, is a ``UsageError`` that names it.
+    ``name`` is for messages, ``harmless`` are the keys of its family that change nothing. A key that is missing, or is
+    not what it must be, is a ``UsageError`` that names it.
     """
 
-    def __init__(self, name: str, data: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+    def __init__(
+        self, name: str, data: Mapping[str, Any], defaults: Mapping[str, Any], harmless: Iterable[str] = ()
+    ) -> None:
         self.name = name
         self._said = {key: value for key, value in data.items() if value is not None}
         self._data = {**defaults, **self._said}
-        self._read: set[str] = set()
+        self._read: set[str] = {*harmless}
         self.layers = 0
 
     def error(self, message: str) -> UsageError:
@@ -71,21 +50,44 @@ class Config:
         self._read.update(keys)
 
     def number(self, *keys: str) -> int | None:
-        """The whole number, 0 or more, under the first of ``keys`` that is there; ``None`` without one."""
-        found = None
+        """The whole number, 0 or more, under whichever of ``keys`` is there; ``None`` without one.
+
+        Several keys are names of one thing: when two of them are there, they must say the same.
+        """
+        found: tuple[str, int] | None = None
         for key in keys:
             value = self.get(key)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise self.error(f"has {key} = {shown(value)}; it must be a whole number, 0 or more")
-            found = value if found is None else found
-        return found
+            if found and value != found[1]:
+                raise self.error(f"has {found[0]} = {shown(found[1])} and {key} = {shown(value)}; they must be equal")
+            found = found or (key, value)
+        return found[1] if found else None
+
+    def positive(self, *keys: str) -> int | None:
+        """As ``number``, but above 0 when it is there."""
+        value = self.number(*keys)
+        if value == 0:
+            key = next(key for key in keys if self.get(key) is not None)
+            raise self.error(f"has {key} = 0; it must be above 0")
+        return value
 
     def need(self, *keys: str) -> int:
-        """As ``number``, but one of ``keys`` must be there and above 0."""
-        value = self.number(*keys)
-        if not value:
+        """As ``positive``, but one of ``keys`` must be there."""
+        value = self.positive(*keys)
+        if value is None:
             raise self.error(f"does not say {' or '.join(keys)}; its shape is unknown without it")
         return value
+
+    def multiple(self, what: str, divisor: str) -> None:
+        """Refuse the config unless the number under ``what`` is a multiple of that under ``divisor``."""
+        if self.need(what) % self.need(divisor):
+            raise self.error(
+                f"has {what} = {shown(self.need(what))} and {divisor} = {shown(self.need(divisor))}; the first must be "
+                "a multiple of the second"
+            )
 
     def flag(self, key: str, default: bool = False) -> bool:
         """A yes or no."""
@@ -113,14 +115,26 @@ class Config:
 
     def count_layers(self, default: int | None = None) -> None:
         """Set ``layers`` from the config, or from ``default``."""
-        self.layers = self.number("num_hidden_layers") or default or self.need("num_hidden_layers")
+        self.layers = self.positive("num_hidden_layers") or default or self.need("num_hidden_layers")
         if self.layers > MAX_LAYERS:
             raise self.error(f"has num_hidden_layers = {shown(self.layers)}; at most {MAX_LAYERS} are understood")
 
-    def not_understood(self) -> list[str]:
-        """The keys that look as if they changed the shape, say something, and were not read."""
-        return sorted(
-            f"{key} = {shown(value)}"
-            for key, value in self._said.items()
-            if value and key not in self._read | _HARMLESS_KEYS and _SHAPES.search(key) and not _HARMLESS.search(key)
-        )
+    def unread(self) -> tuple[list[str], list[str]]:
+        """What says something and was not read: by its name about the shape, and other keys that are not known."""
+        left = {key: value for key, value in self._said.items() if value and key not in self._read}
+        shapes = sorted(f"{_name(key)} = {shown(value)}" for key, value in left.items() if judged(key) == "shapes")
+        return shapes, sorted(_name(key) for key in left if judged(key) == "strange")
+
+
+def unlisted(data: Mapping[str, Any]) -> list[str]:
+    """The keys that say something and are not known to be harmless."""
+    return sorted(_name(key) for key, value in data.items() if value and judged(key) != "harmless")
+
+
+def _name(key: object) -> str:
+    return key if isinstance(key, str) and key.isidentifier() and len(key) <= 60 else shown(key)
+
+
+def some(names: list[str], most: int = 20) -> str:
+    """The first of many names, for a sentence."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -132,7 +132,8 @@ def granite(c: Config) -> list[Mlp]:
 
 def lfm2(c: Config) -> list[Mlp]:
     """Two thirds of the width that is given, rounded up to ``block_multiple_of`` (LFM2)."""
-    width = c.need("block_ff_dim", "intermediate_size")
+    width = c.positive("block_ff_dim") or c.need("intermediate_size")
+    c.ignore("intermediate_size")
     if c.flag("block_auto_adjust_ff_dim", True):
         factor, step = c.get("block_ffn_dim_multiplier"), c.need("block_multiple_of")
         if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < 100:
@@ -145,7 +146,7 @@ def _moe(c: Config, experts: str | tuple[str, ...], width: str, shared: int) -> 
     return MoeMlp(
         kind="moe",
         experts=c.need(*([experts] if isinstance(experts, str) else experts)),
-        active=c.need("num_experts_per_tok", "top_k_experts"),
+        active=c.need("num_experts_per_tok", "experts_per_token", "top_k_experts"),
         expert_intermediate_size=c.need(width),
         shared_intermediate_size=shared,
     )

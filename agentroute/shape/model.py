@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from agentroute.errors import UsageError, shown
 from agentroute.origin import Count, Flag, Frozen, Name, Positive, Provenance, Text, Tokens
 
 Capability = Literal["tools", "parallel_tools", "json_schema", "vision", "audio", "reasoning", "logprobs"]
@@ -190,6 +191,10 @@ class Model(Frozen):
     over the tensor ranks; ``None``: without one, or of unknown size, which leaves it out of the weights."""
     max_context_tokens: Tokens | None = None
     """The longest context the model was made for, in tokens; ``None`` when unknown."""
+    checkpoint_weights: Name | None = None
+    """How the published checkpoint (of several hub ids: the first one's) keeps its weights, by the names of
+    ``capacity.weights.QUANTISATIONS``, such as fp8 or mxfp4; from its config.json's ``quantization_config``. ``None``:
+    in 16 bits, or in a way that has no name there, which ``notes`` then say."""
     parameters: Parameters | None = None
     """Published or counted size; ``None`` when unknown."""
     layers: tuple[Layers, ...] = Field(min_length=1)
@@ -207,11 +212,16 @@ class Model(Frozen):
     def from_hf_config(cls, config: Mapping[str, Any] | str | Path, *, name: str | None = None) -> Model:
         """The model that a ``config.json`` describes: its contents, its path, or the folder that holds it.
 
-        ``UsageError`` (a file: ``ProfileError``) names what is not understood; nothing is guessed.
+        ``UsageError`` (a file: ``ProfileError``) names what is not understood and may change the shape; ``notes`` name
+        other keys that are not understood. Nothing is guessed.
         """
         from agentroute.shape.hf import from_config, from_file
 
-        return from_config(config, name=name) if isinstance(config, Mapping) else from_file(Path(config), name=name)
+        if isinstance(config, Mapping):
+            return from_config(config, name=name)
+        if isinstance(config, str | Path):
+            return from_file(Path(config), name=name)
+        raise UsageError(f"the config must be the contents of a config.json or its path, not {shown(config)}")
 
     @property
     def layer_count(self) -> int:

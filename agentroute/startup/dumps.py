@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 _OPEN, _CLOSE, _QUOTES = set("([{"), set(")]}"), {"'", '"'}
 LONGEST_COMMAND = 20_000
 """Characters of a command line that are looked at."""
 
 _OPTION = re.compile(r"--?[A-Za-z]")
+_SECRET = re.compile(
+    r"(?:^|_)(?:api_?keys?|keys?|token|secret|password|passwd|credentials?|auth)(?:_|$)", re.IGNORECASE
+)
+"""Options whose value must never be taken for anything else."""
+
+_WORD = re.compile(r"""(?:[^\s'"\\]++|\\.|'[^']*+'|"(?:[^"\\]++|\\.)*+")++""", re.DOTALL)
+_PART = re.compile(r"""\\(.)|'([^']*+)'|"((?:[^"\\]++|\\.)*+)\"""", re.DOTALL)
 _LEVEL = re.compile(r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|\[[DIWE]\] ")
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _HEAD = re.compile(r"\s*(?:[A-Za-z_][\w.]*\(|\{)?")
@@ -104,27 +111,35 @@ def called(text: str, name: re.Pattern[str]) -> tuple[str | None, dict[str, str]
 
 
 def _words(text: str) -> list[str]:
-    """The words of a command line; quotes that are never closed are taken as they stand."""
+    """The words of a command line, as a shell reads them; with quotes that are never closed, as they stand."""
     text = text[:LONGEST_COMMAND]
-    try:
-        return shlex.split(text)
-    except ValueError:
+    if _WORD.sub("", text).strip():
         return text.split()
+    return [_PART.sub(_unquoted, word) for word in _WORD.findall(text)]
+
+
+def _unquoted(part: re.Match[str]) -> str:
+    escaped, single, double = part.groups()
+    return re.sub(r'\\(["\\])', r"\1", double) if double is not None else single if escaped is None else escaped
 
 
 def options(words: Sequence[str]) -> dict[str, str]:
     """The options of a command line by name, without dashes and with ``_``: ``{"tp_size": "8", "kv_unified": ""}``.
 
     An option's value is the rest after ``=``, or the next word unless that is an option, too. The last one counts.
+    Where a key's option has no value, that of the next option may be the key: only a number is taken for what it says.
     """
     out: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    keyless = False
+    for word, following in pairwise([*words, ""]):
         if not _OPTION.match(word):
             continue
         name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("-", "_")
         if not equals and not _OPTION.match(following):
             value = following
-        out[name.replace("-", "_")] = value
+        out[name] = "" if keyless and whole(value) is None else value
+        keyless = not value and _SECRET.search(name) is not None
     return out
 
 

@@ -59,6 +59,8 @@ class Started:
     """KV memory on one accelerator, in GiB: of several, the least; llama.cpp: on all together."""
     weights_gib: Found[float] | None = None
     """Weights on one accelerator, in GiB: of several, the most; llama.cpp: on all together."""
+    commands: frozenset[int] = frozenset()
+    """The lines that are a command line, not a log's."""
     pool_notes: tuple[str, ...] = ()
     """What a reader of the KV pool must know."""
     remarks: tuple[str, ...] = ()
@@ -73,6 +75,12 @@ class Started:
     def unknown(self) -> list[str]:
         """The names of the facts that the log did not say."""
         return [name for name in FACTS if getattr(self, name) is None]
+
+    @property
+    def told_by(self) -> str:
+        """What said all this: ``start-up log``, or ``command line`` where no line of a log did."""
+        logged = any(found.line not in self.commands for _, found in self.facts())
+        return "start-up log" if logged or not self.commands else "command line"
 
     def sharding(self) -> Sharding | None:
         """The split, when the log names a degree that takes accelerators and the degrees fit each other.
@@ -107,18 +115,43 @@ class Started:
             if (found := getattr(self, name)) is not None
         }
         if pool := self.kv_pool():
-            notes = list(self.pool_notes)
-            if self.block_tokens is None and pool[1] > 1:
-                notes.append(f"the log does not name the block; {pool[1]} tokens is the engine's default")
+            notes = self.memory_notes(pool[1])
             own = provenance.model_copy(update={"notes": "; ".join(notes)}) if notes else None
             said["kv_pool"] = KvPool(tokens=pool[0], block_tokens=pool[1], provenance=own)
         return Limits(**said, provenance=provenance) if said else None
+
+    def memory_notes(self, block: int) -> list[str]:
+        """What a reader of the KV pool must know: its memory, and what its tokens and its ``block`` mean."""
+        notes = [f"{_gib(self.kv_gib.value)} of KV memory {self._each}"] if self.kv_gib else []
+        notes += self.pool_notes[:MOST_NOTES]
+        if self.block_tokens is None and block > 1:
+            notes.append(f"the {self.told_by} does not name the block; {block} tokens is the engine's default")
+        return notes
+
+    def notes(self) -> list[str]:
+        """What else was read that a profile has no key for."""
+        notes = [f"{_gib(self.weights_gib.value)} of weights {self._each}"] if self.weights_gib else []
+        if self.kv_gib and self.kv_pool() is None:
+            notes.append(f"{_gib(self.kv_gib.value)} of KV memory {self._each}")
+        return notes
+
+    @property
+    def _each(self) -> str:
+        """What an amount of memory is of."""
+        return "on all devices together" if self.engine == "llamacpp" else "on one accelerator"
 
     def precision(self) -> Precision:
         """The data types."""
         return Precision(weights=self.weights.value if self.weights else None, kv=self.kv.value if self.kv else None)
 
 
-NOT_FACTS = {"engine", "pool_notes", "remarks"}
+def _gib(value: float) -> str:
+    return f"{value:.2f} GiB"
+
+
+MOST_NOTES = 5
+"""How many notes on its KV pool a profile keeps."""
+
+NOT_FACTS = {"engine", "commands", "pool_notes", "remarks"}
 FACTS = tuple(one.name for one in fields(Started) if one.name not in NOT_FACTS)
 DEGREES = ("tp", "pp", "ep", "attention_dp", "dcp")

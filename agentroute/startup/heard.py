@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from agentroute.profile import EngineName, KvType, WeightsType
 from agentroute.startup.facts import DEGREES, Found, Started
 from agentroute.startup.lines import Line
+from agentroute.startup.names import without_secrets
 
 T = TypeVar("T")
 
@@ -67,23 +68,28 @@ class Pile(Generic[T]):
 
 def least(pile: Pile[int] | Pile[float], name: str, unit: str, remarks: list[str]) -> Found[Any] | None:
     """The least of what workers or ranks print of themselves; a remark says so where they differ."""
-    best = pile.best()
+    best = _latest(pile.best())
     if not best:
         return None
     low, high = min(best, key=_value), max(best, key=_value)
     if low.value != high.value:
         who = f" ({low.rank})" if low.rank else ""
+        differs = "differs between ranks" if len({one.rank for one in best}) > 1 else "is printed more than once"
         remarks.append(
-            f"{name} differs between ranks, {low.value:,} to {high.value:,}{unit}; the least is kept, from line "
-            f"{low.line}{who}"
+            f"{name} {differs}, {low.value:,} to {high.value:,}{unit}; the least is kept, from line {low.line}{who}"
         )
     return Found(low.value, low.line)
 
 
 def most(pile: Pile[float]) -> Found[float] | None:
-    """The most of what workers print of themselves."""
+    """The most of what workers print of themselves; a draft's weights, printed after the model's, are less."""
     best = pile.best()
     return Found(top.value, top.line) if (top := max(best, key=_value, default=None)) else None
+
+
+def _latest(best: Iterable[Said[Any]]) -> list[Said[Any]]:
+    """Of each rank its last word, and all the words that name no rank: they may be of several."""
+    return list({(one.rank or one.line): one for one in best}.values())
 
 
 def _value(one: Said[Any]) -> float:
@@ -111,8 +117,17 @@ class Heard:
     device: Pile[str] = field(default_factory=Pile)
     kv_gib: Pile[float] = field(default_factory=Pile)
     weights_gib: Pile[float] = field(default_factory=Pile)
+    commands: set[int] = field(default_factory=set)
+    """The lines that are a command."""
     pool_notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+    def named(self, model: str | None, line: Line, trust: int = FINAL) -> None:
+        """One more line's word on the model, without what is secret in it."""
+        name = without_secrets(model) if model else None
+        if model and name is None:
+            self.remarks.append(f"line {line.number} names a model by what may be a key, so it is left out")
+        self.model.add(name, line, trust)
 
     def settle(self, engine: EngineName) -> Started:
         """What the lines agree on. The first version and model and the last block count; pools are the least."""
@@ -130,6 +145,7 @@ class Heard:
             block_tokens=self.block_tokens.last(),
             kv_gib=least(self.kv_gib, "KV memory", " GiB", remarks),
             weights_gib=most(self.weights_gib),
+            commands=frozenset(self.commands),
             pool_notes=tuple(dict.fromkeys(self.pool_notes)),
         )
         if started.sharding() is None and any(agreed[name] for name in ("tp", "pp", "attention_dp")):
@@ -142,8 +158,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line that says one fact: how it reads, the fact's name, and what its first group that matched means."""
+    """A line that says one fact: what it always holds, how it reads, the fact's name, and what its group means."""
 
+    word: str
     pattern: re.Pattern[str]
     fact: str
     means: Callable[[str], Any]
@@ -153,6 +170,5 @@ class Rule:
 def hear(heard: Heard, line: Line, rules: Iterable[Rule]) -> None:
     """Add what ``line`` says by ``rules``."""
     for rule in rules:
-        if found := rule.pattern.search(line.text):
-            said = next(part for part in found.groups() if part is not None)
-            getattr(heard, rule.fact).add(rule.means(said), line, rule.trust)
+        if rule.word in line.text and (found := rule.pattern.search(line.text)):
+            getattr(heard, rule.fact).add(rule.means(found[1]), line, rule.trust)

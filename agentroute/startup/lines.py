@@ -1,13 +1,22 @@
-"""A log as lines: without colours and what a container puts around them, with the rank that each names."""
+"""A log as lines: without colours and what a container puts around them, with the rank that each names.
+
+A log may go on for days, and nearly all of it says nothing of the start. Only lines that hold one of an engine's words
+are cut out of the text; the rest is passed over by searching for these words alone.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 LONGEST = 50_000
 """Characters of a line that are looked at; the longest dump of arguments seen has about 10,000."""
+
+MOST_LINES, MOST_CHARACTERS = 20_000, 4_000_000
+"""Lines and characters that are cut out of one log. A start on 64 accelerators takes about 2,000 lines."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CRI = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (?:stdout|stderr) (?P<end>[FP]) (?P<text>.*)$")
@@ -26,28 +35,96 @@ class Line:
     number: int
     text: str
     rank: str | None = None
+    at: int = field(default=0, compare=False)
+    """Where it begins in the text that was read, in characters."""
 
 
-def split(text: str) -> list[Line]:
-    """The lines of a log; one that ends in a backslash goes on in the next, as in a shell script."""
+class Place(NamedTuple):
+    """A place in a text: characters before it, and the 1-based number of the line that begins there."""
+
+    at: int = 0
+    number: int = 1
+
+
+def plain(text: str) -> str:
+    """The text without a terminal's colours; its lines keep their numbers."""
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
+def split(text: str, words: Sequence[str] = ("",), since: Place = Place()) -> list[Line]:  # noqa: B008 - it is frozen
+    """The lines from ``since`` on that hold one of ``words``, at most ``MOST_LINES`` and ``MOST_CHARACTERS`` of them.
+
+    A line that ends in a backslash goes on in the next, as in a shell script.
+    """
+    at, number = since
     lines: list[Line] = []
-    begun: tuple[int, str] | None = None
-    for number, raw in enumerate(text.split("\n"), 1):
-        piece, more = _unwrapped(raw[:LONGEST].rstrip("\r"))
-        piece = (_COLOUR.sub("", piece) if "\x1b" in piece else piece).rstrip()
-        if not more and piece.endswith("\\"):
-            piece, more = piece[:-1], True
-        first, before = begun or (number, "")
-        whole = (before + piece)[:LONGEST]
-        if more:
-            begun = (first, whole)
-            continue
-        begun = None
+    spent = 0
+    ahead = {word: text.find(word, at) for word in words}
+    while (places := [place for place in ahead.values() if place >= 0]) and len(lines) < MOST_LINES:
+        first = _beginning(text, at, min(places))
+        number += text.count("\n", at, first)
+        whole, at, taken = _joined(text, first)
         if whole.strip():
-            lines.append(Line(first, whole, _rank(whole)))
-    if begun is not None and begun[1].strip():
-        lines.append(Line(*begun, _rank(begun[1])))
+            lines.append(Line(number, whole, _rank(whole), first))
+        number += text.count("\n", first, at)
+        spent += taken
+        if spent >= MOST_CHARACTERS:
+            break
+        for word, place in ahead.items():
+            if 0 <= place < at:
+                ahead[word] = text.find(word, at)
     return lines
+
+
+def full(lines: Sequence[Line]) -> bool:
+    """Whether ``split`` may have stopped at these lines before the end of the text."""
+    return len(lines) >= MOST_LINES or sum(len(line.text) for line in lines) >= MOST_CHARACTERS
+
+
+def near_the_end(text: str, words: Sequence[str], most: int) -> Place:
+    """The first place in ``text`` from which on it holds each of ``words`` at most ``most`` times."""
+    begin = 0
+    for word in words:
+        at = len(text)
+        for _ in range(most + 1):
+            at = text.rfind(word, 0, at)
+            if at < 0:
+                break
+        else:
+            begin = max(begin, text.find("\n", at) + 1 or len(text))
+    return Place(begin, 1 + text.count("\n", 0, begin))
+
+
+def _beginning(text: str, since: int, place: int) -> int:
+    """Where the line around ``place`` begins, with those that go on in it, but not before ``since``."""
+    first = max(text.rfind("\n", since, place) + 1, since)
+    while first > since and place - first < LONGEST:
+        before = max(text.rfind("\n", since, first - 1) + 1, since)
+        if not _piece(text[before : min(first - 1, before + LONGEST)])[1]:
+            break
+        first = before
+    return first
+
+
+def _joined(text: str, first: int) -> tuple[str, int, int]:
+    """The line that begins at ``first`` with those in which it goes on, the place after them, and their characters."""
+    pieces: list[str] = []
+    at, taken, more = first, 0, True
+    while more and at <= len(text) and taken < LONGEST:
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        piece, more = _piece(text[at : min(end, at + LONGEST)])
+        pieces.append(piece)
+        taken += len(piece) + 1
+        at = end + 1
+    return "".join(pieces)[:LONGEST], at, taken
+
+
+def _piece(raw: str) -> tuple[str, bool]:
+    """One line of the file without what stands around it, and whether it goes on in the next."""
+    piece, more = _unwrapped(raw.rstrip("\r"))
+    piece = plain(piece).rstrip()
+    return (piece[:-1], True) if not more and piece.endswith("\\") else (piece, more)
 
 
 def _unwrapped(raw: str) -> tuple[str, bool]:

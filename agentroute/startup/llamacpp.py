@@ -14,30 +14,43 @@ from agentroute.startup.dumps import amount, called, first, whole
 from agentroute.startup.facts import Found, Started
 from agentroute.startup.heard import ASKED, SETTLED, Heard, Pile
 from agentroute.startup.lines import Line
+from agentroute.startup.starts import Sign
 
 MARKS: tuple[str, ...] = (
     "llama_context: ", "llama_kv_cache", "llama_model_loader: ", "llama_new_context_with_model: ",
     "llama_init_from_model: ", "srv    load_model: ", "srv load_model: ", "llama-server",
 )  # fmt: skip
-STARTS: tuple[str, ...] = ("load_model: loading model '",)
+WORDS: tuple[str, ...] = (
+    "build: ", "build = ", "build_info: b", "load_model: loading model '", "loaded meta data with ",
+    "llama_context: n_", "llama_context: kv_unified", "llama_new_context_with_model: n_", "llama_init_from_model: n_",
+    "load_model: initializing", "new slot", "llama_kv_cache", "llama_memory_recurrent: size = ",
+    " model buffer size = ", "Device ", "using device ", "llama-server",
+)  # fmt: skip
+SIGNS: tuple[Sign, ...] = (
+    Sign("load_model: loading model '", re.compile(r"load_model: loading model '(?P<model>[^']{1,1000})'"), "start"),
+    Sign("build", re.compile(r"build(?:: | = |_info: b)(?P<version>[1-9]\d{0,8})(?: \(|-)[0-9a-f]{6,40}\b")),
+)
 EXAMPLE = "srv load_model: initializing, n_slots = 4, n_ctx_slot = 512, kv_unified = 'false'"
 
 _BUILD = re.compile(r"build(?:: | = |_info: b)([1-9]\d{0,8})(?: \(|-)([0-9a-f]{6,40})\b")
 _PATH = re.compile(r"load_model: loading model '([^']+)'")
 _FILE = re.compile(r"loaded meta data with [\w\- ]{0,80} tensors from (\S+) \(version")
-_CONTEXT = re.compile(r"llama_\w+: (n_\w+|kv_unified) +(?:: |= )(\w+)\s*$")
+_CONTEXT = re.compile(
+    r"llama_(?:context|new_context_with_model|init_from_model): (n_[a-z_]{1,40}|kv_unified) +(?:: |= )(\w{1,20})\s*$"
+)
 _SLOTS = re.compile(
     r"load_model: initializing(?: slots)?, n_slots = (\d+)(?:, n_ctx_slot = (\d+), kv_unified = '(\w+)')?"
 )
 _SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d+)")
 _CACHE = re.compile(
-    r"llama_kv_cache\w*: size = +([\d.]+) MiB \( *(\d+) cells, +\d+ layers, +(\d+)(?:/ *(\d+))? seqs\), K \((\w+)\):"
-    r" +[\d.]+ MiB, V \((\w+)\)"
+    r"llama_kv_cache[a-z_]{0,40}: size = +([\d.]+) MiB \( *(\d+) cells, +\d+ layers, +(\d+)(?:/ *(\d+))? seqs\), "
+    r"K \((\w+)\): +[\d.]+ MiB, V \((\w+)\)"
 )
 _WEIGHTS = re.compile(r" model buffer size = +([\d.]+) MiB")
 _DEVICE = re.compile(r"Device \d+: ([\w /+-]{1,80}), (?:compute capability|gfx)")
 _USING = re.compile(r"using device \w+ \(([\w /+-]{1,80})\)")
 _COMMAND = re.compile(r"llama-server(?:\.exe)?(?=\s|$)")
+_BOOLS = {"true": True, "false": False}
 _STATE_NOTE = "layers without a KV cache keep a state for each slot beside this pool"
 _SHARED_NOTE = "the slots share this memory (kv_unified)"
 _SPLIT_NOTE = "the slots split this memory: a block is what one slot has for itself"
@@ -47,20 +60,30 @@ def read(lines: Sequence[Line]) -> Started:
     """What a llama.cpp log or command line says."""
     heard = Heard()
     context, unified = Pile[int](), Pile[bool]()
+    piles = {
+        "n_ctx_seq": heard.max_model_len, "n_seq_max": heard.max_num_seqs, "n_batch": heard.max_num_batched_tokens,
+        "n_ctx": context,
+    }  # fmt: skip
+    settled: dict[str, int | None] = dict.fromkeys(piles)  # of the first context, the model's; a draft's comes after it
     kv_mib, weights_mib = Pile[float](), Pile[float]()
     for line in lines:
         text = line.text
         if found := _BUILD.search(text):
             heard.version.add(f"b{found[1]}-{found[2]}", line)
         if found := _PATH.search(text) or _FILE.search(text):
-            heard.model.add(found[1], line)
+            heard.named(found[1], line)
             heard.weights.add("gguf", line)
         if found := _CONTEXT.search(text):
-            _context(heard, context, unified, found[1], found[2], line)
+            key, value = found[1].replace("_per_", "_"), found[2]
+            if key == "kv_unified":
+                unified.add(_BOOLS.get(value), line, SETTLED)
+            elif (pile := piles.get(key)) and not settled[key]:
+                settled[key] = whole(value, 10**6 if key == "n_seq_max" else 10**9)
+                pile.add(settled[key], line, SETTLED)
         if found := _SLOTS.search(text):
             heard.max_num_seqs.add(whole(found[1], 10**6), line)
             heard.max_model_len.add(whole(found[2]), line)
-            unified.add({"true": True, "false": False}.get(found[3] or ""), line)
+            unified.add(_BOOLS.get(found[3] or ""), line)
         if found := _SLOT.search(text):
             heard.max_model_len.add(whole(found[1]), line)
         if found := _CACHE.search(text):
@@ -81,32 +104,18 @@ def read(lines: Sequence[Line]) -> Started:
         if found := _DEVICE.search(text) or _USING.search(text):
             heard.device.add(found[1], line)
         if call := called(text, _COMMAND):
+            heard.commands.add(line.number)
             _arguments(heard, context, unified, call[1], line)
-    for mib, pile in ((kv_mib, heard.kv_gib), (weights_mib, heard.weights_gib)):
+    for mib, gib in ((kv_mib, heard.kv_gib), (weights_mib, heard.weights_gib)):
         if mib.said:
             total = sum(one.value for one in mib.said)
-            pile.said.append(replace(mib.said[0], value=round(total / 1024, 3)))
+            gib.said.append(replace(mib.said[0], value=round(total / 1024, 3)))
     return _with_pool(heard.settle("llamacpp"), context, unified)
-
-
-def _context(heard: Heard, context: Pile[int], unified: Pile[bool], key: str, value: str, line: Line) -> None:
-    """``llama_context: n_ctx = 2048``. The first context is the model's; a draft's comes after it."""
-    piles = {
-        "n_ctx_seq": heard.max_model_len,
-        "n_ctx_per_seq": heard.max_model_len,
-        "n_seq_max": heard.max_num_seqs,
-        "n_batch": heard.max_num_batched_tokens,
-        "n_ctx": context,
-    }
-    if key == "kv_unified":
-        unified.add({"true": True, "false": False}.get(value), line, SETTLED)
-    elif (pile := piles.get(key)) is not None and not any(one.trust == SETTLED for one in pile.said):
-        pile.add(whole(value, 10**6 if key == "n_seq_max" else 10**9), line, SETTLED)
 
 
 def _arguments(heard: Heard, context: Pile[int], unified: Pile[bool], given: dict[str, str], line: Line) -> None:
     """``llama-server -m model.gguf -c 8192 -np 4``. Without ``-np`` the server chooses its slots itself."""
-    heard.model.add(first(given, "hf", "hfr", "hf_repo", "m", "model"), line, ASKED)
+    heard.named(first(given, "hf", "hfr", "hf_repo", "m", "model"), line, ASKED)
     heard.weights.add("gguf", line, ASKED)
     total = whole(first(given, "c", "ctx_size"))
     slots = whole(first(given, "np", "parallel"), 10**6)

@@ -10,7 +10,11 @@ from agentroute.errors import UsageError
 from agentroute.profile import EngineName
 from agentroute.startup import llamacpp, sglang, trtllm, vllm
 from agentroute.startup.facts import Started
-from agentroute.startup.lines import Line, split
+from agentroute.startup.lines import Line, full, plain, split
+from agentroute.startup.starts import Sign, last_start
+
+MOST_REMARKS = 20
+"""How many remarks are passed on; a person reads no more."""
 
 
 class Reader(Protocol):
@@ -18,8 +22,10 @@ class Reader(Protocol):
 
     MARKS: tuple[str, ...]
     """Words that only this engine writes, or its command."""
-    STARTS: tuple[str, ...]
-    """Words that it writes once, when it starts."""
+    WORDS: tuple[str, ...]
+    """Words of which every line holds one that ``read`` understands."""
+    SIGNS: tuple[Sign, ...]
+    """The lines that it writes when it starts."""
     EXAMPLE: str
     """A line that should be in its log."""
 
@@ -44,14 +50,19 @@ def read(text: str) -> Started:
         raise UsageError(f"holds no start-up line of an engine that is understood; there should be one such as {like}")
     if len(marked) > 1:
         raise UsageError(f"holds start-up lines of {' and '.join(marked)}; give the log of one server")
-    engine = ENGINES[marked[0]]
-    lines = split(text)
-    starts = [line.number for line in lines if any(start in line.text for start in engine.STARTS)]
-    again = len(starts) > 1
-    started = engine.read([line for line in lines if line.number >= starts[-1]] if again else lines)
+    engine, text = ENGINES[marked[0]], plain(text)
+    last = last_start(text, engine.SIGNS)
+    lines = split(text, engine.WORDS, last.place)
+    started = engine.read(lines)
     if not list(started.facts()):
         raise UsageError(f"speaks of {marked[0]}, but holds nothing of its start, such as {engine.EXAMPLE!r}")
-    if not again:
-        return started
-    remark = f"the log holds {len(starts)} starts; the last is read, from line {starts[-1]} on"
-    return replace(started, remarks=(remark, *started.remarks))
+    remarks = list(started.remarks[:MOST_REMARKS])
+    if more := len(started.remarks) - len(remarks):
+        remarks.append(f"and {more} more like these")
+    if full(lines):
+        remarks.insert(
+            0, f"the log has more lines of a start than one start writes; it is read up to line {lines[-1].number}"
+        )
+    if last.starts > 1:
+        remarks.insert(0, f"the log holds {last.starts} starts; the last is read, from line {last.place.number} on")
+    return replace(started, remarks=tuple(remarks))

@@ -17,12 +17,17 @@ from agentroute.startup.dumps import amount, called, fields, first, whole
 from agentroute.startup.facts import Started
 from agentroute.startup.heard import ASKED, SETTLED, Heard
 from agentroute.startup.lines import Line
+from agentroute.startup.starts import Sign
 
 MARKS: tuple[str, ...] = (
     "server_args=ServerArgs(", "server_args={", "max_total_num_tokens=", "KV Cache is allocated",
     "sglang.launch_server", "sglang serve",
 )  # fmt: skip
-STARTS: tuple[str, ...] = ("server_args=ServerArgs(", "server_args={")
+WORDS: tuple[str, ...] = (
+    "server_args=", "sglang.launch_server", "sglang serve", "max_total_num_tokens=", "KV Cache is allocated.",
+    "SWAKVPool mem usage: ", "Mamba Cache is allocated.", "Using KV cache dtype: ", "Load weight end.", "device_name=",
+)  # fmt: skip
+SIGNS: tuple[Sign, ...] = (Sign("server_args=", re.compile(r"server_args=(?:ServerArgs\(|\{)"), "start"),)
 EXAMPLE = "max_total_num_tokens=442750, chunked_prefill_size=8192, ..."
 
 _ARGS = re.compile(r"server_args=(?=ServerArgs\(|\{)")
@@ -43,7 +48,8 @@ def read(lines: Sequence[Line]) -> Started:
     """What an SGLang log or command line says."""
     heard = Heard()
     memory: dict[str | None, tuple[float, Line]] = {}
-    ranks: dict[str | None, list[float]] = defaultdict(list)
+    sums: dict[str | None, float] = defaultdict(float)
+    loaded: set[str | None] = set()
     for line in lines:
         text = line.text
         if found := _ARGS.search(text):
@@ -55,6 +61,7 @@ def read(lines: Sequence[Line]) -> Started:
             _arguments(heard, line, fields(text[found.end() :]), SETTLED, split=not cut)
         elif call := called(text, _COMMAND):
             given = _long(call[1])
+            heard.commands.add(line.number)
             _arguments(heard, line, given, ASKED, split=True)
             if "config" in given:
                 heard.remarks.append(_CONFIG_NOTE)
@@ -70,14 +77,14 @@ def read(lines: Sequence[Line]) -> Started:
         elif found := _ALLOCATED.search(text):
             heard.kv_tokens.add(whole(found[2]), line, ASKED)
             heard.kv.add(kv_type(found[1]), line)
-            sizes = [value for size in _SIZES.findall(text) if (value := amount(size))]
-            ranks[line.rank].append(sum(sizes))
-            memory[line.rank] = (sum(ranks[line.rank]), line)
+            sums[line.rank] += sum(value for size in _SIZES.findall(text) if (value := amount(size)))
+            memory[line.rank] = (sums[line.rank], line)
         if "Mamba Cache is allocated." in text:
             heard.pool_notes.append(_STATE_NOTE)
         if found := _KV_DTYPE.search(text):
             heard.kv.add(kv_type(found[1]), line)
-        if "Load weight end." in text and not any(one.rank == line.rank for one in heard.weights_gib.said):
+        if "Load weight end." in text and line.rank not in loaded:
+            loaded.add(line.rank)
             _weights(heard, line)
         if found := DEVICE.search(text):
             heard.device.add(spaced(found[1]), line)
@@ -89,7 +96,7 @@ def read(lines: Sequence[Line]) -> Started:
 def _arguments(heard: Heard, line: Line, said: Mapping[str, str], trust: int, *, split: bool) -> None:
     """The arguments; the degrees only where ``split``: what one means depends on others."""
     inside = _split(heard, line, said, trust if split else None)
-    heard.model.add(first(said, "model_path"), line, trust)
+    heard.named(first(said, "model_path"), line, trust)
     heard.max_model_len.add(whole(first(said, "context_length")), line, trust)
     slots = whole(first(said, "max_running_requests"), 10**6)
     heard.max_num_seqs.add((slots // inside or None) if slots and split else None, line, trust)

@@ -14,16 +14,24 @@ from agentroute.startup.dumps import amount, called, fields, first, whole
 from agentroute.startup.facts import Found, Started
 from agentroute.startup.heard import ASKED, SETTLED, Heard, Pile
 from agentroute.startup.lines import Line
+from agentroute.startup.starts import Sign
 
-MARKS: tuple[str, ...] = ("[TensorRT-LLM]", "[TRT-LLM]", "trtllm-serve")
-STARTS: tuple[str, ...] = (
-    "Using LLM with PyTorch backend",
-    "Using LLM with TensorRT backend",
-    "Using LLM with AutoDeploy backend",
-)
+MARKS: tuple[str, ...] = (
+    "LLM Args:", "for max tokens in paged KV cache (", "TensorRT-LLM version: ", "TensorRT LLM version: ",
+    "trtllm-serve",
+)  # fmt: skip
+"""Not its prefix ``[TensorRT-LLM]``: other engines print that, too, where they use its kernels."""
+
+WORDS: tuple[str, ...] = (
+    *MARKS, "tensor_parallel_size=", "tokens per block", "max_num_requests=", " GB for model weights",
+)  # fmt: skip
 EXAMPLE = "[TensorRT-LLM][INFO] [MemUsageChange] Allocated 26.91 GiB for max tokens in paged KV cache (220480)."
 
 _VERSION = re.compile(r"TensorRT[- ]LLM version: ([0-9][0-9A-Za-z_.+-]{0,60})")
+SIGNS: tuple[Sign, ...] = (
+    Sign("Using LLM with ", re.compile(r"Using LLM with (?:PyTorch|TensorRT|AutoDeploy) backend"), "start"),
+    Sign(" version: ", re.compile(r"TensorRT[- ]LLM version: (?P<version>[0-9][0-9A-Za-z_.+-]{0,60})")),
+)
 _DUMP = re.compile(r"LLM Args:\s*")
 _COMMAND = re.compile(r"trtllm-serve(?: serve)?(?=\s|$)")
 _POOL = re.compile(r"Allocated ([\d.]+) GiB for max tokens in paged KV cache \((\d+)\)")
@@ -51,20 +59,20 @@ def read(lines: Sequence[Line]) -> Started:
     pools: dict[str | None, Found[int]] = {}
     memory: dict[str | None, Found[float]] = {}
     sizes: Line | None = None
-    dumped = False
+    dumped: int | None = None
     for line in lines:
         text = line.text
         if found := _VERSION.search(text):
             heard.version.add(found[1].rstrip(".-+"), line)
-        found = _DUMP.search(text)
-        if found or dumped:
+        if (found := _DUMP.search(text)) or line.number - 1 == dumped:
             rest = text[found.end() :] if found else text
-            dumped = not rest.strip()  # the arguments stand on the next line
+            dumped = None if rest.strip() else line.number  # the arguments stand on the next line
             _arguments(heard, line, fields(rest), SETTLED)
             if kv := _KV_DTYPE.search(rest[rest.find("kv_cache_config=") :]) if "kv_cache_config=" in rest else None:
                 heard.kv.add(kv_type(kv[1]), line, SETTLED)
         if call := called(text, _COMMAND):
             model, given = call
+            heard.commands.add(line.number)
             _arguments(heard, line, {**_long(given), **({"model": model} if model else {})}, ASKED)
             if any(name in given for name in _FILES):
                 heard.remarks.append(_FILE_REMARK)
@@ -100,7 +108,7 @@ def read(lines: Sequence[Line]) -> Started:
         heard.max_num_batched_tokens.add(whole(said.get("max_num_tokens")), sizes)
     if _FILE_REMARK in heard.remarks:
         if any(one.trust == SETTLED for one in heard.tp.said):
-            heard.remarks.remove(_FILE_REMARK)
+            heard.remarks = [remark for remark in heard.remarks if remark != _FILE_REMARK]
         else:
             heard.tp, heard.pp, heard.ep, heard.attention_dp = Pile(), Pile(), Pile(), Pile()
     return heard.settle("trtllm")
@@ -108,7 +116,7 @@ def read(lines: Sequence[Line]) -> Started:
 
 def _arguments(heard: Heard, line: Line, said: Mapping[str, str], trust: int) -> None:
     """The arguments. With attention DP, all of tp are replicas of attention, each on one accelerator."""
-    heard.model.add(first(said, "model"), line, trust)
+    heard.named(first(said, "model"), line, trust)
     tp = whole(said.get("tensor_parallel_size"), 10**6)
     replicated = said.get("enable_attention_dp") == "True"
     heard.tp.add(1 if tp and replicated else tp, line, trust)

@@ -16,15 +16,15 @@ from agentroute.startup.dumps import amount, called, fields, first, whole
 from agentroute.startup.facts import Found, Started
 from agentroute.startup.heard import ASKED, SETTLED, Heard, Rule, hear
 from agentroute.startup.lines import Line
+from agentroute.startup.starts import Sign
 
 MARKS: tuple[str, ...] = (
     "LLM engine (v", "vLLM API server version", "vLLM server version", "non-default args: {", "vllm serve",
     "vllm.entrypoints.", "GPU KV cache size: ", "CPU KV cache size: ", "# GPU blocks: ", "# cuda blocks: ",
 )  # fmt: skip
-STARTS: tuple[str, ...] = ("non-default args: {", "args: Namespace(")
 EXAMPLE = "GPU KV cache size: 1,536 tokens"
 
-_CONFIG = re.compile(r"Initializing an? (?:V1 )?LLM engine \(v[^)]*\) with config: ")
+_CONFIG = re.compile(r"Initializing an? (?:V1 )?LLM engine \(v[^)]{0,80}\) with config: ")
 _ARGS = re.compile(r"args: (?=Namespace\(|\{)")
 _COMMAND = re.compile(r"vllm(?: serve|\.entrypoints\.\S+)(?=\s|$)")
 _BLOCKS = re.compile(r"# (?:GPU|CUDA|CPU|XPU|HPU|TPU|neuron|rocm) blocks: (\d+)", re.IGNORECASE)
@@ -35,6 +35,19 @@ _HYBRID = (
     "attention page size is >= mamba page size", " padding layers, may waste", "Hybrid KV cache manager is disabled",
 )  # fmt: skip
 _NUMBER = r"([0-9][0-9A-Za-z_.+-]{0,60})"
+_ENGINES = re.compile(r"data_parallel_size'?(?:=|: )(\d{1,4})\b")
+
+SIGNS: tuple[Sign, ...] = (
+    Sign("args: ", re.compile(r"non-default args: \{|args: Namespace\("), "start", _ENGINES),
+    Sign(
+        "LLM engine (v",
+        re.compile(rf"LLM engine \(v(?P<version>{_NUMBER})\) with config: (?:model='(?P<model>[^']{{1,1000}})')?"),
+        "rank",
+        _ENGINES,
+    ),
+    Sign("server version ", re.compile(rf"vLLM (?:API )?server version (?P<version>{_NUMBER})")),
+    Sign("█ ", re.compile(rf"█ +version (?P<version>{_NUMBER})")),
+)
 
 
 def _version(said: str) -> str:
@@ -42,23 +55,38 @@ def _version(said: str) -> str:
 
 
 _RULES = (
-    Rule(re.compile(r"LLM engine \(v" + _NUMBER), "version", _version),
-    Rule(re.compile(r"vLLM (?:API )?server version " + _NUMBER), "version", _version),
-    Rule(re.compile(r"█ +version " + _NUMBER), "version", _version),  # beside the logo
-    Rule(re.compile(r"Using max model len (\d+)"), "max_model_len", whole, SETTLED),
-    Rule(re.compile(r"Maximum concurrency for ([\d,]+) tokens per request"), "max_model_len", whole),
-    Rule(re.compile(r"is enabled with max_num_batched_tokens=(\d+)"), "max_num_batched_tokens", whole),
-    Rule(re.compile(r" KV cache size: ([\d,]+) tokens"), "kv_tokens", whole),
-    Rule(re.compile(r"attention block size to (\d+)"), "block_tokens", whole),
-    Rule(re.compile(r"kv cache block size to (\d+)"), "block_tokens", whole),
-    Rule(re.compile(r"Available KV cache memory: ([\d.]+) GiB"), "kv_gib", amount),
-    Rule(re.compile(r"memory reserved for KV Cache is ([\d.]+) ?GiB"), "kv_gib", amount),
-    Rule(re.compile(r"reserved ([\d.]+) GiB memory for KV Cache"), "kv_gib", amount),
-    Rule(re.compile(r"Model loading took ([\d.]+) Gi?B"), "weights_gib", amount),
-    Rule(re.compile(r"Loading model weights took ([\d.]+) Gi?B"), "weights_gib", amount),
-    Rule(re.compile(r"model weights take ([\d.]+) ?GiB"), "weights_gib", amount),
-    Rule(DEVICE, "device", spaced),
+    Rule("LLM engine (v", re.compile(r"LLM engine \(v" + _NUMBER), "version", _version),
+    Rule("server version ", re.compile(r"vLLM (?:API )?server version " + _NUMBER), "version", _version),
+    Rule("█ ", re.compile(r"█ +version " + _NUMBER), "version", _version),  # beside the logo
+    Rule("Using max model len ", re.compile(r"Using max model len (\d+)"), "max_model_len", whole, SETTLED),
+    Rule(
+        "Maximum concurrency for ",
+        re.compile(r"Maximum concurrency for ([\d,]+) tokens per request"),
+        "max_model_len",
+        whole,
+    ),
+    Rule(
+        "max_num_batched_tokens=",
+        re.compile(r"is enabled with max_num_batched_tokens=(\d+)"),
+        "max_num_batched_tokens",
+        whole,
+    ),
+    Rule(" KV cache size: ", re.compile(r" KV cache size: ([\d,]+) tokens"), "kv_tokens", whole),
+    Rule("block size to ", re.compile(r"attention block size to (\d+)"), "block_tokens", whole),
+    Rule("block size to ", re.compile(r"kv cache block size to (\d+)"), "block_tokens", whole),
+    Rule("KV cache memory: ", re.compile(r"Available KV cache memory: ([\d.]+) GiB"), "kv_gib", amount),
+    Rule("for KV Cache is ", re.compile(r"memory reserved for KV Cache is ([\d.]+) ?GiB"), "kv_gib", amount),
+    Rule(" memory for KV Cache", re.compile(r"reserved ([\d.]+) GiB memory for KV Cache"), "kv_gib", amount),
+    Rule("Model loading took ", re.compile(r"Model loading took ([\d.]+) Gi?B"), "weights_gib", amount),
+    Rule("model weights took ", re.compile(r"Loading model weights took ([\d.]+) Gi?B"), "weights_gib", amount),
+    Rule("model weights take ", re.compile(r"model weights take ([\d.]+) ?GiB"), "weights_gib", amount),
+    Rule("device_name=", DEVICE, "device", spaced),
 )
+WORDS: tuple[str, ...] = (
+    *dict.fromkeys(rule.word for rule in _RULES), *_HYBRID,
+    "args: ", "vllm serve", "vllm.entrypoints.", " blocks: ", "num_gpu_blocks_override=", "(Worker",
+    "Expert parallelism",
+)  # fmt: skip
 _HYBRID_NOTE = (
     "not all layers keep the whole of a request here: how many tokens fit depends on the length of the requests; the "
     "printed number is vLLM's own reckoning, since about 0.20 for requests of max_model_len"
@@ -88,6 +116,7 @@ def read(lines: Sequence[Line]) -> Started:
                     pile.add(1, line, ASKED)
         elif call := called(text, _COMMAND):
             model, given = call
+            heard.commands.add(line.number)
             _arguments(heard, line, {**_long(given), **({"model": model} if model else {})})
             if "enable_expert_parallel" in given or "ep" in given:
                 experts = Found(True, line.number)
@@ -108,7 +137,7 @@ def read(lines: Sequence[Line]) -> Started:
 
 def _config(heard: Heard, line: Line, said: Mapping[str, str]) -> None:
     """The engine's configuration, where every default has been filled in."""
-    heard.model.add(first(said, "model"), line, SETTLED)
+    heard.named(first(said, "model"), line, SETTLED)
     heard.tp.add(whole(said.get("tensor_parallel_size"), 10**6), line, SETTLED)
     heard.pp.add(whole(said.get("pipeline_parallel_size"), 10**6), line, SETTLED)
     heard.attention_dp.add(whole(said.get("data_parallel_size"), 10**6), line, SETTLED)
@@ -123,7 +152,7 @@ def _config(heard: Heard, line: Line, said: Mapping[str, str]) -> None:
 
 def _arguments(heard: Heard, line: Line, said: Mapping[str, str]) -> None:
     """The arguments, as they were given."""
-    heard.model.add(first(said, "model_tag", "model"), line, ASKED)
+    heard.named(first(said, "model_tag", "model"), line, ASKED)
     heard.tp.add(whole(said.get("tensor_parallel_size"), 10**6), line, ASKED)
     heard.pp.add(whole(said.get("pipeline_parallel_size"), 10**6), line, ASKED)
     heard.attention_dp.add(whole(said.get("data_parallel_size"), 10**6), line, ASKED)

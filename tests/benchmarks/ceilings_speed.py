@@ -34,7 +34,7 @@ def stands() -> list[Stand]:
     found = []
     for name, kind, split in DEPLOYMENTS:
         model, accelerator, serving = shipped().model(name), shipped().accelerator(kind), Serving(weights="fp8")
-        made = Roofline.of(model, accelerator, split, quantisation=serving.quantisation)
+        made = Roofline.of(model, accelerator, split, quantisation=serving.quantisation(model))
         found.append(Stand(model, accelerator, split, hold(model, accelerator, split, serving), made))
     return found
 

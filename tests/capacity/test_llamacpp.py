@@ -120,10 +120,10 @@ def test_a_row_split_leaves_the_cache_with_its_layer() -> None:
     assert llamacpp.layout(model, Sharding(tp=2), "fp16") == llamacpp.layout(model, Sharding(pp=2), "fp16")
 
 
-def test_a_cache_holds_no_more_sequences_than_it_was_made_for() -> None:
+def test_sequences_share_the_cells_or_have_a_set_each() -> None:
     pool = laid_out("llama-3.1-8b", options=Options(sequences=4)).pool(4.0)
     assert pool.cells == 32_768
-    assert [pool.sequences(tokens) for tokens in (1, 8_192, 8_193, 32_768, 32_769)] == [4, 4, 3, 1, 0]
+    assert [pool.sequences(tokens) for tokens in (1_024, 8_192, 8_193, 32_768, 32_769)] == [32, 4, 3, 1, 0]
     own = laid_out("llama-3.1-8b", options=Options(sequences=4, unified=False)).pool(4.0)
     assert own.cells == 8_192
     assert [own.concurrency(tokens) for tokens in (1, 8_192, 16_384)] == [4, 4, 0.5]

@@ -66,3 +66,28 @@ def test_a_larger_share_leaves_more(engine: Engine) -> None:
     ]
     assert shares == sorted(shares)
     assert len({*shares}) == 3
+
+
+@pytest.mark.parametrize(
+    ("engine", "low", "high"),
+    [
+        # 80 GiB, 16 GiB of weights (or 3 % more or less), 4,096 wide, 8,192 tokens in a step: 62.5 MiB of activations.
+        ("vllm", 72 - 16.48 - (2.5 + 4.8 + 4 / 16), 72 - 15.52 - (1.0 + 1 / 16)),
+        ("sglang", 0.82 * 78.5 - 16.48 - 2.5, 0.9 * 79.6 - 15.52),
+        ("trtllm", 0.9 * (80 - 1.5 - 16.48 - 3.0 - 4 / 16), 0.9 * (80 - 0.5 - 15.52 - 0.5 - 1 / 16)),
+        ("llamacpp", 79.0 - 16.48 - 2.0, 79.7 - 15.52 - 0.3),
+    ],
+)
+def test_every_engine_divides_memory_in_its_own_way(engine: Engine, low: float, high: float) -> None:
+    left = left_for_kv(engine, 80.0, 16.0, hidden_size=4_096, batched_tokens=8_192)
+    assert left.low == pytest.approx(low)
+    assert left.high == pytest.approx(high)
+
+
+@pytest.mark.parametrize(
+    ("engine", "told", "usable"),
+    [("vllm", None, 72.0), ("vllm", 0.5, 40.0), ("sglang", 0.8, 0.8 * 79.6), ("trtllm", 0.5, 79.5),
+     ("llamacpp", None, 79.7)],
+)  # fmt: skip
+def test_what_is_usable_is_the_engines_share(engine: Engine, told: float | None, usable: float) -> None:
+    assert usable_gib(engine, 80.0, told) == pytest.approx(usable)

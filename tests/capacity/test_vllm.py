@@ -95,9 +95,37 @@ def test_decode_context_split_multiplies_the_block() -> None:
 
 
 def test_a_window_is_not_split_over_a_decode_context() -> None:
-    model, split = shipped().model("gpt-oss-120b"), Sharding(tp=8, dcp=8)
+    model, split = shipped().model("gpt-oss-120b"), Sharding(tp=16, dcp=2)
     assert isinstance(vllm.layout(model, split, "bf16"), Unknown)
     assert isinstance(vllm.layout(model, split, "bf16", Options(hybrid=False)), Layout)
+
+
+@pytest.mark.parametrize(
+    ("model", "split", "starts"),
+    [
+        ("llama-3.1-70b", Sharding(tp=8, dcp=8), False),
+        ("llama-3.1-70b", Sharding(tp=16, dcp=16), False),
+        ("llama-3.1-70b", Sharding(tp=16, dcp=2), True),
+        ("qwen3-235b-a22b", Sharding(tp=8, dcp=2), True),
+        ("qwen3-235b-a22b", Sharding(tp=8, dcp=8), False),
+        ("deepseek-v3", Sharding(tp=8, dcp=8), True),
+    ],
+)
+def test_only_copies_of_the_same_heads_share_a_sequence(model: str, split: Sharding, starts: bool) -> None:
+    found = vllm.layout(shipped().model(model), split, "bf16")
+    assert isinstance(found, Layout) is starts
+    assert starts or "vLLM refuses dcp" in str(found)
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "gemma-3-27b", "llama-3.1-70b", "qwen3.5-27b"])
+@pytest.mark.parametrize(("rule", "window"), [("blocks_per_group", None), ("concurrency", 131_072)])
+def test_printed_tokens_lead_back_to_the_pool(model: str, rule: vllm.TokenRule, window: int | None) -> None:
+    layout = laid_out(model)
+    pool = layout.pool(40.0)
+    printed = pool.printed_tokens(rule, window)
+    assert isinstance(printed, int)
+    again = layout.of_printed(printed, rule, window)
+    assert abs(again.blocks - pool.blocks) <= max(sum(group.groups for group in layout.groups), pool.blocks * 1e-4)
 
 
 def test_a_pool_is_whole_blocks() -> None:

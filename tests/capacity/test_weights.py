@@ -148,3 +148,14 @@ def test_a_gguf_file_weighs_what_is_published(scheme: str, file_gb: float) -> No
     """Sizes of the published files of Llama 3.1 8B (recalled)."""
     found = weights.gib(shipped().model("llama-3.1-8b"), Sharding(), weights.QUANTISATIONS[scheme])
     assert found == pytest.approx(file_gb * 1e9 / 2**30, rel=0.05)
+
+
+def test_what_stands_on_every_rank_does_not_shrink_with_them() -> None:
+    """DeepSeek-V3: what leads down to the latents, routers, norms, and the rotary table, whatever the tensor split."""
+    model, fp8 = shipped().model("deepseek-v3"), weights.QUANTISATIONS["fp8"]
+    sizes = [weights.gib(model, Sharding(tp=tp), fp8) for tp in (8, 16)]
+    eight, sixteen = (size for size in sizes if isinstance(size, float))
+    down, routers = 61 * 7_168 * (1_536 + 512 + 64), 58 * 7_168 * 256 * 2
+    norms, rotary = 61 * 2 * 7_168 * 2, 163_840 * 64 * 2
+    # Tensors take whole 2 MiB, on twice as many ranks twice as often.
+    assert 1.0 <= (2 * sixteen - eight) * 2**30 / (down + routers + norms + rotary) <= 1.1

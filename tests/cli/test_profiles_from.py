@@ -12,7 +12,8 @@ import pytest
 import servers
 from console import agentroute
 
-from agentroute.cli.profiles_from import MAX_BYTES, model_id
+from agentroute.cli.init import model_id
+from agentroute.cli.profiles_from import MAX_BYTES
 from agentroute.config import Config
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.profile import Profile
@@ -50,6 +51,8 @@ def test_a_log_becomes_a_profile_that_validates(log: Path, tmp_path: Path) -> No
     assert profile.limits and profile.limits.provenance.origin == "reported"
     assert log.name in profile.limits.provenance.source
     assert profile.limits.provenance.engine_version == profile.engine.version
+    assert profile.provenance and profile.provenance.source == profile.limits.provenance.source
+    assert profile.provenance.origin == "reported"
 
 
 def test_the_profile_holds_what_the_log_says_and_stderr_says_where(tmp_path: Path) -> None:
@@ -100,6 +103,114 @@ def test_a_command_line_is_read_from_standard_input() -> None:
     assert ran.code == 0, ran.err
     assert "tp = 4" in ran.out and 'name = "m"' in ran.out
     assert SECRET not in ran.out + ran.err
+
+
+def test_a_command_line_alone_says_where_the_split_comes_from(tmp_path: Path) -> None:
+    file, mine = tmp_path / "start.sh", tmp_path / "mine.toml"
+    file.write_text("vllm serve org/m -tp 4\n")
+    ran = agentroute("profiles", "from-log", str(file), "--output", str(mine))
+    assert ran.code == 0, ran.err
+    profile = Profile.load(mine)
+    assert profile.limits is None and profile.provenance
+    assert (profile.provenance.origin, profile.provenance.source) == ("reported", "command line of vllm (start.sh)")
+    assert mine.read_text().startswith("# From the command line of vllm (start.sh).\n")
+    assert "sharding: tp4, reported, command line of vllm (start.sh)" in agentroute("profiles", "show", str(mine)).out
+
+
+def test_where_the_split_is_unknown_the_engine_has_a_source_all_the_same(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    agentroute("profiles", "from-log", str(DATA / "llamacpp-split.log"), "--output", str(mine))
+    sources = agentroute("profiles", "show", str(mine), "--json").json["sources"]
+    assert "engine: llamacpp, reported, start-up log of llamacpp (llamacpp-split.log)" in sources
+    assert not any(source.startswith("sharding") for source in sources)
+
+
+MEASURED = """\
+Initializing a V1 LLM engine (v0.19.1) with config: model='meta-llama/Llama-3.1-8B-Instruct', dtype=torch.bfloat16, \
+max_seq_len=131072, tensor_parallel_size={tp}, quantization=None, kv_cache_dtype=auto
+Model loading took 14.99 GiB
+Available KV cache memory: 52.13 GiB
+{more}
+"""
+
+
+def test_memory_that_was_read_stands_in_the_notes(tmp_path: Path) -> None:
+    log, mine = tmp_path / "server.log", tmp_path / "mine.toml"
+    log.write_text(MEASURED.format(tp=1, more="GPU KV cache size: 427,040 tokens"))
+    assert agentroute("profiles", "from-log", str(log), "-o", str(mine)).code == 0
+    profile = Profile.load(mine)
+    assert profile.provenance and profile.provenance.notes == "14.99 GiB of weights on one accelerator"
+    pool = profile.limits and profile.limits.kv_pool
+    assert pool and pool.provenance and pool.provenance.notes
+    assert pool.provenance.notes.startswith("52.13 GiB of KV memory on one accelerator; ")
+    out = agentroute("profiles", "show", str(mine)).out
+    assert "note: 14.99 GiB of weights" in out and "note: 52.13 GiB of KV memory" in out
+    log.write_text(MEASURED.format(tp=1, more=""))
+    provenance = agentroute("profiles", "from-log", str(log), "--json").json["profile"]["provenance"]
+    assert provenance["notes"].endswith("; 52.13 GiB of KV memory on one accelerator")
+
+
+def test_with_the_accelerator_a_log_answers_what_the_deployment_holds(tmp_path: Path) -> None:
+    log, mine = tmp_path / "server.log", tmp_path / "mine.toml"
+    log.write_text(MEASURED.format(tp=1, more="GPU KV cache size: 427,040 tokens"))
+    command = ("profiles", "from-log", str(log), "--output", str(mine), "--accelerator", "h100_sxm")
+    ran = agentroute(*command, "--accelerator-count", "1")
+    assert ran.code == 0 and "written down" not in ran.err, ran.err
+    profile = Profile.load(mine)
+    assert (profile.model, profile.accelerator, profile.accelerators) == ("llama-3.1-8b", "h100_sxm", 1)
+    assert profile.provenance and profile.provenance.notes
+    assert "given by hand: --accelerator h100_sxm, --accelerator-count 1" in profile.provenance.notes
+    shown = agentroute("profiles", "show", str(mine))
+    assert "weights, each" in shown.out
+    rows = agentroute("profiles", "show", str(mine), "--json").json["outlook"]
+    assert rows and all(row["n_max"] and row["ttft_alone_ms"] for row in rows)
+
+
+def test_what_is_given_comes_before_what_the_log_says_and_is_said(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(MEASURED.format(tp=2, more="found at /x/E=40,N=512,device_name=NVIDIA_L40S.json"))
+    ran = agentroute(
+        "profiles", "from-log", str(log), "--json", "--accelerator", "h100_sxm", "--accelerator-count", "4"
+    )
+    profile = ran.json["profile"]
+    assert (profile["accelerator"], profile["accelerator_count"]) == ("h100_sxm", 4)
+    assert "sharding" not in profile
+    for words in (
+        "--accelerator h100_sxm is written down, though the log says l40s",
+        "--accelerator-count 4 is written down, though the log says tp2, which takes 2; the sharding stays unknown",
+    ):
+        assert words in ran.err
+    wrong = agentroute("profiles", "from-log", str(log), "--accelerator", "h100")
+    assert wrong.code == 2 and "there is no accelerator 'h100'" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("command", "count", "sharding"),
+    [("vllm serve org/m --max-num-seqs 4", "1", Sharding()), ("vllm serve org/m --max-num-seqs 4", "2", None)],
+)
+def test_one_accelerator_is_not_split_and_of_several_the_split_stays_unknown(
+    command: str, count: str, sharding: Sharding | None, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.toml"
+    ran = agentroute("profiles", "from-log", "-", "--accelerator-count", count, "-o", str(mine), stdin=f"{command}\n")
+    assert ran.code == 0, ran.err
+    assert Profile.load(mine).sharding == sharding
+
+
+def test_a_name_cannot_move_the_terminal(tmp_path: Path) -> None:
+    log, out = tmp_path / "a\a\x1b[2Jb.log", tmp_path / "c\x9bd.toml"
+    log.write_text("vllm serve org/m -tp 4\n")
+    said = ""
+    for command in ((str(log),), (str(log), "-o", str(out)), (str(log), "-o", str(out)), (str(tmp_path / "\a.log"),)):
+        ran = agentroute("profiles", "from-log", *command)
+        said += ran.out + ran.err
+    empty = tmp_path / "\anone.log"
+    empty.write_text("GET /\n")
+    said += agentroute("profiles", "from-log", str(empty)).err
+    said += agentroute("profiles", "from-log", str(log), "-o", str(tmp_path / "none\a" / "x.toml")).err
+    assert "a\\x07\\x1b[2Jb.log" in said and "c\\x9bd.toml is there already" in said and "cannot be written" in said
+    assert all(one.isprintable() or one == "\n" for one in said + out.read_text())
+    assert Profile.load(out).sharding == Sharding(tp=4)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +278,9 @@ def test_a_name_that_is_none_is_refused() -> None:
         ("C:\\models\\mine.gguf", "mine"),
         ("models/mine.gguf", "mine"),
         (f"s3://user:{SECRET}@host/bucket/mine?key={SECRET}", "mine"),
+        (f"s3://AKIAKEY:{SECRET}@bucket", "bucket"),
+        (f"https://{SECRET}@huggingface.co", "huggingface.co"),
+        (SECRET, "server"),
         ("", "server"),
     ],
 )
@@ -183,6 +297,15 @@ def test_a_running_server_becomes_a_profile(tmp_path: Path, llama_one: EmbeddedS
     assert profile.limits and (profile.limits.max_model_len, profile.limits.max_num_seqs) == (2048, 1)
     assert profile.limits.provenance.origin == "reported" and llama_one.url in profile.limits.provenance.source
     assert profile.pool and profile.pool.tokens == 2048
+    assert profile.provenance == profile.limits.provenance
+
+
+def test_a_key_in_a_server_s_model_is_never_repeated(tmp_path: Path) -> None:
+    models = json.dumps({"object": "list", "data": [{"id": f"s3://user:{SECRET}@bucket"}]})
+    with servers.Server(servers.answers(models)) as server:
+        ran = agentroute("profiles", "from-server", server.url)
+    assert ran.code == 0, ran.err
+    assert 'name = "bucket"' in ran.out and SECRET not in ran.out + ran.err
 
 
 def test_what_a_running_server_does_not_say_stays_unknown(llama_split: EmbeddedServer) -> None:
@@ -287,6 +410,8 @@ def test_what_the_caller_knows_comes_before_what_the_server_says_and_is_said(
     ):
         assert words in ran.err
     assert "--attention-dp" not in ran.err
+    assert profile.provenance and profile.provenance.origin == "reported"
+    assert profile.provenance.notes == "given by hand: --accelerator b200_sxm, --tp 4"
 
 
 def test_engines_that_the_metrics_show_stand_beside_the_split_that_the_caller_knows(

@@ -48,6 +48,19 @@ def test_options_are_named_without_dashes() -> None:
         "port": "-1",
     }
     assert options(["--tp", "2", "--tp", "4"]) == {"tp": "4"}
+    assert options([]) == {}
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--hf-token", "--admin-api-key", "--key", "--ssl-password"])
+def test_what_may_be_a_key_is_not_taken_for_the_next_option_s_value(option: str) -> None:
+    assert options([option, "-m", "word"])["m"] == ""
+    assert options([option, "--tp", "8"])["tp"] == "8"
+    assert options([option, "word", "-m", "model"])["m"] == "model"
+
+
+@pytest.mark.parametrize("option", ["--tokenizer-mode", "--max-num-batched-tokens", "--enable-prefix-caching"])
+def test_what_is_no_key_leaves_the_next_option_alone(option: str) -> None:
+    assert options([option, "-m", "model"])["m"] == "model"
 
 
 @pytest.mark.parametrize(
@@ -60,6 +73,10 @@ def test_options_are_named_without_dashes() -> None:
         # After an option, a word may be its value: never take a key for the model.
         ("vllm serve --api-key sk-not-a-real-key org/m", (None, {"api_key": "sk-not-a-real-key"})),
         ("vllm serve 'never closed --tp 2", None),
+        ("vllm serve m --tp '2", ("m", {"tp": "'2"})),
+        ("vllm serve a\\ model --x \"two \\\" words\"' end' --y ''", ("a model", {"x": 'two " words end', "y": ""})),
+        ("vllm serve m --tp 2 \\", ("m", {"tp": "2"})),
+        ("vllm serve", (None, {})),
         ("to restart vllm serve with care", None),
         ("INFO 11-29 19:11:58 Restart vllm serve with --enable-scale-out to enable them.", None),
         ("nothing is called", None),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from agentroute.startup.lines import LONGEST, Line, split
+from agentroute.startup.lines import LONGEST, Line, Place, split
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,22 @@ def test_a_line_is_cut_where_no_engine_goes() -> None:
 @pytest.mark.parametrize("raw", ['{"log":', '{"log":3}', '{"log":' + "[" * 5_000])
 def test_what_only_looks_like_a_container_s_line_stays(raw: str) -> None:
     assert [line.text for line in split(raw)] == [raw]
+
+
+def test_only_lines_that_hold_a_word_are_cut_out_with_all_that_belongs_to_them() -> None:
+    text = "one\nvllm serve m \\\n  -tp 2\nthree\nsay so\n\nsay"
+    assert split(text, ["-tp", "say"]) == [Line(2, "vllm serve m   -tp 2"), Line(5, "say so"), Line(7, "say")]
+    assert [text[line.at :][:4] for line in split(text, ["-tp", "say"])] == ["vllm", "say ", "say"]
+    assert split(text, ["nowhere"]) == []
+    docker = "\n".join(json.dumps({"log": part}) for part in ("not\n", "one", " two\n", "three\n"))
+    assert split(docker, ["two"]) == [Line(2, "one two")]
+
+
+def test_a_reading_may_begin_anywhere() -> None:
+    assert split("say one\nsay two\n", ["say"], Place(8, 2)) == [Line(2, "say two")]
+
+
+def test_what_goes_on_for_ever_is_cut() -> None:
+    lines = split("say \\\n" * 30_000, ["say"])
+    assert [len(line.text) for line in lines[:2]] == [LONGEST - LONGEST // 5, LONGEST - LONGEST // 5]
+    assert sum(line.text.count("say") for line in lines) == 30_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentroute.shape.sharding import Sharding
-from agentroute.startup.facts import Started
+from agentroute.startup.facts import Found, Started
 from agentroute.startup.log import read
 
 DATA = Path(__file__).parents[1] / "data" / "startup"
@@ -66,6 +66,33 @@ def test_a_command(command: str, model: str, sharding: Sharding | None) -> None:
     assert said(started)["model"] == model
     assert started.sharding() == sharding
     assert bool(started.remarks) == (sharding is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sharding"),
+    [
+        ("tensor_parallel_size=8", Sharding(tp=8)),
+        ("tensor_parallel_size=8 enable_attention_dp=False", Sharding(tp=8)),
+        ("tensor_parallel_size=8 enable_attention_dp=True", Sharding(tp=1, attention_dp=8)),
+        ("tensor_parallel_size=8 enable_attention_dp=None moe_expert_parallel_size=8", Sharding(tp=8, ep=8)),
+        ("max_seq_len=9", None),
+    ],
+)
+def test_attention_dp_is_off_unless_it_is_turned_on(arguments: str, sharding: Sharding | None) -> None:
+    started = read(f"[TRT-LLM] [I] LLM Args: model='org/m' {arguments}")
+    assert started.sharding() == sharding
+    assert started.attention_dp == (Found(sharding.attention_dp, 1) if sharding else None)
+
+
+def test_the_arguments_may_stand_on_the_next_line_but_not_later() -> None:
+    args = "[TRT-LLM] [I] LLM Args:\n{}model='org/m' tensor_parallel_size=8"
+    assert read(args.format("")).sharding() == Sharding(tp=8)
+    assert read("trtllm-serve org/m --max_seq_len 9\n" + args.format("Something else\n")).sharding() is None
+
+
+def test_a_file_that_two_commands_name_is_forgotten_when_the_arguments_are_dumped() -> None:
+    command = "trtllm-serve org/m --tp_size 8 --extra_llm_api_options more.yaml\n"
+    assert read(command * 2 + "LLM Args: model='org/m' tensor_parallel_size=8").remarks == ()
 
 
 def test_a_dump_of_the_arguments_says_what_a_file_hid() -> None:

@@ -70,6 +70,7 @@ def test_an_old_log_counts_blocks() -> None:
     [
         ("INFO [kv_cache_utils.py:407] # GPU blocks: 33660", "kv_tokens", 33_660 * 16),
         ("INFO [executor_base.py:112] # cuda blocks: 41345, # CPU blocks: 21845", "kv_tokens", 41_345 * 16),
+        ("# GPU blocks: 900\n# GPU blocks: 700\n# GPU blocks: 800", "kv_tokens", 700 * 16),  # of three ranks
         ("GPU KV cache size: 389,888 tokens", "kv_tokens", 389_888),
         ("GPU KV cache size: 1,000 tokens\nGPU KV cache size: 900 tokens", "kv_tokens", 900),
         ("# GPU blocks: 99\nAvailable KV cache memory: 38.41 GiB", "kv_gib", 38.41),
