@@ -73,7 +73,7 @@ def from_server(
 ) -> None:
     """Write a profile of what a running server says of itself; what it does not say stays unknown."""
     wire, discovery = discover(url, api_key_env)
-    profile = profile_of(_name(name, discovery.models[0]), url, discovery)
+    profile = profile_of(name_of(name, discovery.models[0]), url, discovery)
     say(f"{url}: {discovery.engine} over the {wire} wire, model {discovery.models[0]}")
     _write("profiles from-server", profile, output, discovery.notes, force=force, as_json=as_json, more={})
 
@@ -109,7 +109,7 @@ def profile_of_log(started: Started, file: Path, name: str | None) -> Profile:
     )
     return Profile(
         format=1,
-        name=_name(name, model or started.engine),
+        name=name_of(name, model or started.engine),
         model=shipped_model(model) if model else None,
         accelerator=ACCELERATORS.get(started.device.value) if started.device else None,
         engine=Engine(name=started.engine, version=version),
@@ -131,7 +131,8 @@ def model_id(given: str) -> str:
     return short_name(re.split(r"[?#]", given)[0].replace("\\", "/").rstrip("/").removesuffix(".gguf"))
 
 
-def _name(given: str | None, model: str) -> str:
+def name_of(given: str | None, model: str) -> str:
+    """The profile's name: the one that was given, else a short one from the model; raises ``UsageError``."""
     try:
         return short_name(model) if given is None else TypeAdapter(origin.Name).validate_python(given)
     except ValidationError:
