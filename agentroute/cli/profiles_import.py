@@ -202,6 +202,14 @@ def _added(base: Profile, found: Import, name: str | None) -> tuple[Profile, lis
             blocks.append(block.model_copy(update={"points": tuple(fresh)}))
     if again:
         notes.append(f"{again} points are in the profile already")
+    for what, before, now in (
+        ("model", base.model, found.facts.model),
+        ("accelerator", base.accelerator, found.facts.accelerator),
+        ("sharding", base.split, split or found.facts.disaggregated),
+        ("engine version", base.engine.version, found.facts.engine_version),
+    ):
+        if before is None and now is not None:
+            notes.append(f"the profile did not say its {what}; it is that of the added runs now, {now}")
     data: dict[str, Any] = {"measurements": (*base.measurements, *blocks)}
     if name is not None:
         data["name"] = name_of(name, base.name)
@@ -245,7 +253,7 @@ def _unknown(profile: Profile, facts: Facts) -> list[str]:
         ("engine version", profile.engine.version, None, "--engine-version"),
     )
     return [
-        f"{what}{f' (the catalogue has no {shown(word)} alone)' if word else ''}, give {option}"
+        f"{what}{f' (not clear from {shown(word)})' if word else ''}, give {option}"
         for what, known, word, option in gaps
         if known is None
     ]

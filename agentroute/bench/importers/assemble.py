@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from agentroute.bench.importers import Results
@@ -13,6 +14,7 @@ from agentroute.bench.importers.run import NOTHING, Facts, accelerator_of, shard
 from agentroute.errors import UsageError, shown
 from agentroute.latency.points import STATISTICS, Measured, Measurement, Point
 from agentroute.origin import Provenance
+from agentroute.startup.devices import ACCELERATORS
 
 SAME_SIZE = 0.03
 """Random prompts of one length differ by their tokenizer and their chance; sizes this near to each other are one."""
@@ -47,12 +49,12 @@ class _Taken:
     """A usable run with the file that it came from."""
 
     judged: Judged
-    file: str
+    files: tuple[str, ...]
     tool: str
 
     @property
     def label(self) -> str:
-        return f"{self.file} {self.judged.run.where}".strip()
+        return f"{self.files[0]} {self.judged.run.where}".strip()
 
 
 def assemble(results: Sequence[Results], given: Given, named: Callable[[str], str | None]) -> Import:
@@ -62,8 +64,8 @@ def assemble(results: Sequence[Results], given: Given, named: Callable[[str], st
     the files do not say, and chooses where they hold several deployments. Raises ``UsageError`` where no run is of the
     given deployment, where several are left, and where two runs of one load contradict each other.
     """
-    every = [_Taken(judged, _name(one), one.tool) for one in results for judged in one.judged]
-    every = [_with_names(taken, named) for taken in every]
+    every = [_Taken(judged, (_name(one),), one.tool) for one in results for judged in one.judged]
+    every = [_with_names(taken, given, named) for taken in every]
     chosen = _chosen(every, given)
     if not chosen:
         raise UsageError(f"the files hold no run of what was asked for; they hold {_held(every)}")
@@ -80,12 +82,19 @@ def _name(results: Results) -> str:
     return results.path.name.encode("utf-8", "replace").decode()
 
 
-def _with_names(taken: _Taken, named: Callable[[str], str | None]) -> _Taken:
-    """The run with model and accelerator as the catalogue calls them; as ``None`` where it has none of that name."""
-    run = taken.judged.run
-    model = named(run.facts.model_word) if run.facts.model_word else None
-    facts = replace(run.facts, model=model, accelerator=accelerator_of(run.facts.accelerator_word))
-    return replace(taken, judged=replace(taken.judged, run=replace(run, facts=facts)))
+def _with_names(taken: _Taken, given: Given, named: Callable[[str], str | None]) -> _Taken:
+    """The run with model and accelerator as the catalogue calls them; as ``None`` where it has none of that name.
+
+    Where the file does not say whether attention is replicated, the caller's word for it is taken, on as many GPUs.
+    """
+    facts = taken.judged.run.facts
+    model = named(facts.model_word) if facts.model_word else None
+    split = facts.sharding
+    if split and facts.attention_unsaid and "attention_dp" in given.degrees:
+        told = sharding_of(**{"pp": split.pp, "ep": split.ep, **given.degrees})
+        split = told if told and told.accelerators == split.accelerators else split
+    facts = replace(facts, model=model, accelerator=accelerator_of(facts.accelerator_word), sharding=split)
+    return replace(taken, judged=replace(taken.judged, run=replace(taken.judged.run, facts=facts)))
 
 
 OPTIONS = {
@@ -109,7 +118,7 @@ def _chosen(every: Sequence[_Taken], given: Given) -> list[_Taken]:
             chosen = [
                 taken
                 for taken, word in said
-                if word is None or taken in meant or (not meant and getattr(taken.judged.run.facts, name) is None)
+                if word is None or taken in meant or (not meant and _may_mean(taken.judged.run.facts, name))
             ]
     return [taken for taken in chosen if _split_fits(taken.judged.run.facts, given.degrees)]
 
@@ -117,6 +126,13 @@ def _chosen(every: Sequence[_Taken], given: Given) -> list[_Taken]:
 def _said(facts: Facts, name: str) -> Any:
     """A fact, or the file's own word for it where the catalogue does not know that."""
     return getattr(facts, name) or getattr(facts, f"{name}_word", None)
+
+
+def _may_mean(facts: Facts, name: str) -> bool:
+    """Whether a file's own word for a fact means nothing in the catalogue, not even several of its names."""
+    word = _said(facts, name)
+    known = name == "accelerator" and any(_alike(str(word), other) for other in ACCELERATORS.values())
+    return getattr(facts, name) is None and not known
 
 
 def _alike(word: str, name: str) -> bool:
@@ -221,10 +237,10 @@ def _merged(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
                 )
         if len(unlike) > 1:
             notes.append(f"{load}: the mean of {len(unlike)} runs")
-            point = first.judged.point.model_copy(update=_means([taken.judged.point for taken in unlike]))
             flags = tuple(dict.fromkeys(flag for taken in unlike for flag in taken.judged.flags))
             mean = f"the mean of {len(unlike)} runs, of the percentiles, too"
-            first = replace(first, judged=replace(first.judged, point=point, flags=(*flags, mean)))
+            judged = replace(first.judged, point=_mean([one.judged.point for one in unlike]), flags=(*flags, mean))
+            first = replace(first, judged=judged, files=tuple(dict.fromkeys(file for t in unlike for file in t.files)))
         kept.append(first)
     return kept, notes
 
@@ -245,19 +261,21 @@ def _contradiction(one: Point, other: Point) -> str | None:
     return None
 
 
-def _means(points: Sequence[Point]) -> dict[str, Any]:
-    """Each statistic that every repeat has, as the mean over them."""
+def _mean(points: Sequence[Point]) -> Point:
+    """Repeats as one point: each time as the mean over those that have it, by the statistics that these share."""
     means: dict[str, Any] = {}
     for metric in METRICS:
-        measured = [getattr(point, metric) for point in points]
-        if all(one is not None for one in measured):
-            names = [name for name in STATISTICS if all(getattr(one, name) is not None for one in measured)]
-            sums = {name: sum(getattr(one, name) for one in measured) for name in names}
-            values = {name: float(f"{total / len(measured):.6g}") for name, total in sums.items()}
-            means[metric] = Measured(**values) if values else measured[0]
-    rates = [point.requests_per_s for point in points]
-    means["requests_per_s"] = None if None in rates else sum(rate for rate in rates if rate) / len(rates)
-    return means
+        measured = [times for point in points if (times := getattr(point, metric)) is not None]
+        names = [name for name in STATISTICS if all(getattr(one, name) is not None for one in measured)]
+        values = {name: _average([getattr(one, name) for one in measured]) for name in names}
+        means[metric] = Measured(**values) if measured and values else measured[0] if measured else None
+    rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
+    means["requests_per_s"] = _average(rates) if rates else None
+    return points[0].model_copy(update=means)
+
+
+def _average(values: Sequence[float]) -> float:
+    return float(f"{fmean(values):.6g}")
 
 
 def _blocks(chosen: Sequence[_Taken], facts: Facts) -> Iterator[Measurement]:
@@ -268,7 +286,7 @@ def _blocks(chosen: Sequence[_Taken], facts: Facts) -> Iterator[Measurement]:
         hit = None if run.prefix_hit is None else round(run.prefix_hit, 2)
         groups[taken.tool, run.date, run.loop, hit, run.workload].append(taken)
     for (tool, date, loop, hit, workload), group in groups.items():
-        files = list(dict.fromkeys(taken.file for taken in group))
+        files = list(dict.fromkeys(file for taken in group for file in taken.files))
         listed = ", ".join(files[:40]) + (f" and {len(files) - 40} more" if len(files) > 40 else "")
         provenance = Provenance(
             origin="measured",

@@ -133,10 +133,11 @@ def _units(run: Run) -> Run:
 def _streaming(run: Run) -> Run:
     """A TTFT that is the whole E2E was measured on answers that came in one piece."""
     ttft, e2e, osl = run.ttft_ms.get("mean"), run.e2e_ms.get("mean"), run.osl or 0.0
-    if ttft is None:
-        why = "there is no mean TTFT; were the answers streamed?"
-        return run if run.ttft_ms else _noted(run, why)
-    if e2e is not None and osl >= 1.5 and 0.98 * e2e <= ttft <= e2e and (e2e - ttft) / (osl - 1) < LEAST_TPOT_MS:
+    if not run.ttft_ms and not run.tpot_ms:
+        return _noted(run, "only the E2E was measured; were the answers streamed?")
+    if ttft is None or e2e is None:
+        return run
+    if osl >= 1.5 and 0.98 * e2e <= ttft <= e2e and (e2e - ttft) / (osl - 1) < LEAST_TPOT_MS:
         run = replace(run, ttft_ms={}, tpot_ms={})
         return _noted(run, "the answers were not streamed, so that TTFT and TPOT are unknown")
     return run
@@ -157,16 +158,18 @@ def _adds_up(run: Run) -> Run:
     if 0.9 <= (ttft + (osl - 1) * 2 * tpot) / e2e <= 1.1:
         return _without_tpot(run, f"its TPOT is half of what E2E and TTFT leave ({_implied(run):.3g} ms)")
     said = f"its times contradict each other: TTFT {ttft:.4g}, TPOT {tpot:.4g} and E2E {e2e:.4g} ms at OSL {osl:.4g}"
-    for name, parts in (
-        ("the TTFT", (ttft * 1_000 + (osl - 1) * tpot) / e2e),
-        ("the TTFT", (ttft / 1_000 + (osl - 1) * tpot) / e2e),
-        ("the TPOT", (ttft + (osl - 1) * tpot * 1_000) / e2e),
-        ("the TPOT", (ttft + (osl - 1) * tpot / 1_000) / e2e),
-        ("the E2E", share / 1_000),
-        ("the E2E", share * 1_000),
-    ):
-        if low <= parts <= high:
-            raise UnusableError(f"{said}; {name} seems to be in another unit")
+    other_unit = {
+        name
+        for factor in (1_000, 0.001)
+        for name, parts in (
+            ("the TTFT", (ttft * factor + (osl - 1) * tpot) / e2e),
+            ("the TPOT", (ttft + (osl - 1) * tpot * factor) / e2e),
+            ("the E2E", share * factor),
+        )
+        if low <= parts <= high
+    }
+    if other_unit:
+        raise UnusableError(f"{said}; {' or '.join(sorted(other_unit))} seems to be in another unit")
     raise UnusableError(said)
 
 

@@ -6,7 +6,6 @@ TTFT; the TPOT of everybody else is ``inter_token_latency_ms``. ``request_latenc
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -21,8 +20,9 @@ NAME = "guidellm"
 EXPECTS = "metadata.guidellm_version and benchmarks with metrics"
 
 _PERCENTILES: tuple[Statistic, ...] = ("p50", "p90", "p95", "p99")
-_CSV_PERCENTILES = ("p001", "p01", "p05", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p999")
-"""The order of the percentiles in a cell of the CSV, which is that of the keys in the JSON."""
+_CSV_PLACES: dict[Statistic, int] = {"p90": 7, "p95": 8, "p99": 9}
+"""Where they stand in the eleven numbers of a cell: the least, p0.1, p1, p5, p10, p25, p75, p90, p95, p99, the most; the
+median has a column of its own."""
 
 
 def detects(material: Material) -> bool:
@@ -98,7 +98,7 @@ def _times(metrics: Record, name: str, *, per_ms: float = 1.0) -> Times:
     found = metrics.inside(name, "successful")
     values: dict[Statistic, float | None] = {"mean": found.number("mean")}
     values |= {percentile: found.number("percentiles", percentile) for percentile in _PERCENTILES}
-    return {name: value * per_ms for name, value in values.items() if value}
+    return {statistic: value * per_ms for statistic, value in values.items() if value}
 
 
 def _prefix_hit(record: Record) -> float | None:
@@ -146,15 +146,22 @@ def _csv_runs(material: Material) -> Iterator[Run]:
 
 
 def _csv_times(cells: Mapping[tuple[str, ...], str], name: tuple[str, str], *, per_ms: float = 1.0) -> Times:
-    values: dict[Statistic, float | None] = {"mean": _cell(cells.get((*name, "Mean")))}
+    values: dict[Statistic, float | None] = {
+        "mean": _cell(cells.get((*name, "Mean"))),
+        "p50": _cell(cells.get((*name, "Median"))),
+    }
+    listed = _list(cells.get((*name, "Percentiles")))
+    if len(listed) == 11:
+        values |= {percentile: number(listed[place]) for percentile, place in _CSV_PLACES.items()}
+    return {statistic: value * per_ms for statistic, value in values.items() if value}
+
+
+def _list(text: str | None) -> list[Any]:
     try:
-        listed = ast.literal_eval(cells.get((*name, "Percentiles"), "")[:2_000])
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        listed = None
-    if isinstance(listed, list) and len(listed) == len(_CSV_PERCENTILES):
-        by_name = dict(zip(_CSV_PERCENTILES, listed, strict=True))
-        values |= {percentile: number(by_name[percentile]) for percentile in _PERCENTILES}
-    return {name: value * per_ms for name, value in values.items() if value}
+        value = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
 
 
 def _cell(text: str | None) -> float | None:

@@ -34,6 +34,8 @@ class Facts:
     accelerator_word: str | None = None
     """What the file calls it."""
     sharding: Sharding | None = None
+    attention_unsaid: bool = False
+    """Whether the ``tp`` of ``sharding`` may be replicas of attention in truth."""
     disaggregated: Disaggregated | None = None
     weights: WeightsType | None = None
     kv: KvType | None = None

@@ -17,8 +17,7 @@ NAME = "trtllm-bench"
 EXPECTS = "engine, world_info, request_info and performance"
 
 _STATISTICS: dict[Statistic, str] = {"mean": "average", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
-NOT_STREAMED = "it was not run with --streaming, so that TTFT and TPOT were not measured"
-ATTENTION = "trtllm-bench does not say whether attention was replicated; give --tp and --attention-dp if it was"
+ATTENTION = "the file does not say whether attention was replicated; if it was, give --tp 1 and --attention-dp"
 
 
 def detects(material: Material) -> bool:
@@ -32,9 +31,7 @@ def runs(material: Material) -> Iterator[Run]:
     world, requests = record.inside("world_info"), record.inside("request_info")
     performance, streaming = record.inside("performance"), record.inside("streaming_metrics")
     tp, pp, ranks = world.count("tp_size"), world.count("pp_size"), world.count("world_size")
-    notes = [] if streaming.data else [NOT_STREAMED]
-    if tp and tp > 1:
-        notes.append(ATTENTION)
+    notes = [ATTENTION] if tp and tp > 1 else []
     if record.has("decoding_stats"):
         notes.append("speculative decoding")
     wrong = None
@@ -71,6 +68,7 @@ def _facts(record: Record, tp: int | None, pp: int | None, ep: int | None) -> Fa
         engine_version=version_of(engine.text("version")),
         accelerator_word=record.text("machine", "name"),
         sharding=sharding_of(tp=tp, pp=pp, ep=ep),
+        attention_unsaid=True,
         weights=weights_type(engine.text("quantization") or engine.text("dtype")),
         kv=kv_type(engine.text("kv_cache_dtype")),
     )
