@@ -265,10 +265,11 @@ def _mean(points: Sequence[Point]) -> Point:
     """Repeats as one point: each time as the mean over those that have it, by the statistics that these share."""
     means: dict[str, Any] = {}
     for metric in METRICS:
-        measured = [times for point in points if (times := getattr(point, metric)) is not None]
+        if not (measured := [times for point in points if (times := getattr(point, metric)) is not None]):
+            continue
         names = [name for name in STATISTICS if all(getattr(one, name) is not None for one in measured)]
         values = {name: _average([getattr(one, name) for one in measured]) for name in names}
-        means[metric] = Measured(**values) if measured and values else measured[0] if measured else None
+        means[metric] = Measured(**values) if values else measured[0]
     rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
     means["requests_per_s"] = _average(rates) if rates else None
     return points[0].model_copy(update=means)

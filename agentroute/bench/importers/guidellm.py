@@ -21,7 +21,7 @@ EXPECTS = "metadata.guidellm_version and benchmarks with metrics"
 
 _PERCENTILES: tuple[Statistic, ...] = ("p50", "p90", "p95", "p99")
 _CSV_PLACES: dict[Statistic, int] = {"p90": 7, "p95": 8, "p99": 9}
-"""Where they stand in the eleven numbers of a cell: the least, p0.1, p1, p5, p10, p25, p75, p90, p95, p99, the most; the
+"""Where they stand in the eleven numbers of a cell: five up to p10, then p25, p75, p90, p95, p99 and the most; the
 median has a column of its own."""
 
 

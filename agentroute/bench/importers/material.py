@@ -101,7 +101,10 @@ def number(value: object) -> float | None:
     """A finite number as a float, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond what a float holds
+        return None
 
 
 def read(path: Path) -> Material:
