@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic import ValidationError
 
-from agentroute.bench.importers import IMPORTERS, Results, load
+from agentroute.bench.importers import Results, load
 from agentroute.bench.importers.assemble import Given, Import, assemble
 from agentroute.bench.importers.run import Facts, sharding_of, version_of
 from agentroute.catalogue import shipped
@@ -26,7 +26,8 @@ from agentroute.toml import dumps
 MAX_FILES = 1_000
 """The most files of one call."""
 
-TOOLS = ", ".join(importer.NAME for importer in IMPORTERS)
+MAX_LINES = 30
+"""The most notes, and the most runs left out, that are said one by one."""
 
 Degree = Annotated[int | None, typer.Option(min=1, help="Split degree, where the files do not say it.")]
 
@@ -43,7 +44,8 @@ def import_(
     engine_version: Annotated[str | None, typer.Option(help="The engine's exact version.")] = None,
     name: Name = None,
     into: Annotated[
-        Path | None, typer.Option("--into", help="A profile file that the points are added to, in place.")
+        Path | None,
+        typer.Option("--into", help="A profile to add the points to, in place; it keeps its first comment."),
     ] = None,
     output: Output = None,
     force: Force = False,
@@ -70,14 +72,14 @@ def import_(
         profile, notes = _added(base, found, name)
     for one in results:
         say(f"{one.path}: {one.tool}, {_runs(len(one.judged), 'usable')}")
-    for line in found.left_out:
-        say(f"  left out: {line}")
-    for line in (*notes, *_flags(found.measurements)):
-        say(f"  note: {line}")
+    _say("left out", found.left_out)
+    _say("note", (*notes, *_flags(found.measurements)))
     if unknown := _unknown(profile, found.facts):
         say(f"  unknown: {'; '.join(unknown)}")
     target = output or into
     if target is not None:
+        if target.suffix.lower() == ".json":
+            raise UsageError(f"a profile is written as TOML; give --output a file that ends in .toml, not {target}")
         if target.exists() and not force and target != into:
             raise UsageError(f"{target} is there already; give --force to write over it, or another --output")
         profile.save(target, comment=_comment(into, results))
@@ -270,6 +272,14 @@ def _comment(into: Path | None, results: Sequence[Results]) -> str:
             break
         kept.append(line.removeprefix("#").removeprefix(" "))
     return "\n".join(kept)
+
+
+def _say(what: str, lines: Sequence[str]) -> None:
+    """Lines on stderr, as many as a person reads; ``--json`` has them all."""
+    for line in lines[:MAX_LINES]:
+        say(f"  {what}: {line}")
+    if len(lines) > MAX_LINES:
+        say(f"  {what}: {len(lines) - MAX_LINES} more; --json lists them")
 
 
 def _runs(count: int, kind: str, what: str = "run") -> str:

@@ -124,6 +124,15 @@ def test_another_engine_version_is_said(tmp_path: Path) -> None:
     assert profile.engine.version == "0.19.0" and profile.measured_elsewhere
 
 
+def test_a_profile_in_json_is_not_overwritten_with_toml(tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text('{"format": 1, "name": "mine", "engine": {"name": "vllm"}}')
+    before = file.read_text()
+    ran = agentroute("profiles", "import", str(PLAIN), "--into", str(file))
+    assert ran.code == 2 and "a profile is written as TOML" in ran.err and file.read_text() == before
+    assert agentroute("profiles", "import", str(PLAIN), "--into", str(file), "-o", str(tmp_path / "x.toml")).code == 0
+
+
 def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("# mine\n")

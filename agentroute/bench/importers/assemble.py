@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from agentroute.bench.importers import Results
 from agentroute.bench.importers.checks import Judged
@@ -18,6 +19,9 @@ from agentroute.startup.devices import ACCELERATORS
 
 SAME_SIZE = 0.03
 """Random prompts of one length differ by their tokenizer and their chance; sizes this near to each other are one."""
+
+MAX_RUNS = 10_000
+"""The most runs of one import: as many points as a profile file holds."""
 
 REPEATED = 1.25
 """Two runs of one load that differ by more than this factor contradict each other; by less, they are repeats."""
@@ -66,6 +70,8 @@ def assemble(results: Sequence[Results], given: Given, named: Callable[[str], st
     """
     every = [_Taken(judged, (_name(one),), one.tool) for one in results for judged in one.judged]
     every = [_with_names(taken, given, named) for taken in every]
+    if len(every) > MAX_RUNS:
+        raise UsageError(f"at most {MAX_RUNS:,} runs make one profile, got {len(every):,}; give fewer files at once")
     chosen = _chosen(every, given)
     if not chosen:
         raise UsageError(f"the files hold no run of what was asked for; they hold {_held(every)}")
@@ -192,12 +198,12 @@ def _sized(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
     """The runs with sizes that are nearly equal made equal: the mean of theirs, so that they are one curve."""
     groups: list[list[_Taken]] = []
     for taken in sorted(chosen, key=lambda one: (one.judged.point.isl, one.judged.point.osl)):
-        for group in groups:
-            if _near(taken, group[0]):
-                group.append(taken)
-                break
-        else:
-            groups.append([taken])
+        # Groups are in the order of their ISL: once one is too short, so are all before it.
+        near = takewhile(lambda group, one=taken: _close(one, group[0], "isl"), reversed(groups))  # type: ignore[misc]
+        home = next((group for group in near if _close(taken, group[0], "osl")), None)
+        if home is None:
+            groups.append(home := [])
+        home.append(taken)
     placed, notes = {}, []
     for group in groups:
         isl, osl = (round(sum(getattr(t.judged.run, key) for t in group) / len(group)) for key in ("isl", "osl"))
@@ -212,9 +218,9 @@ def _sized(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
     return [placed[id(taken)] for taken in chosen], notes
 
 
-def _near(one: _Taken, other: _Taken) -> bool:
-    pairs = [(getattr(one.judged.run, key) or 1.0, getattr(other.judged.run, key) or 1.0) for key in ("isl", "osl")]
-    return all(max(a, b) <= min(a, b) * (1 + SAME_SIZE) for a, b in pairs)
+def _close(one: _Taken, other: _Taken, key: Literal["isl", "osl"]) -> bool:
+    a, b = (getattr(taken.judged.run, key) or 1.0 for taken in (one, other))
+    return bool(max(a, b) <= min(a, b) * (1 + SAME_SIZE))
 
 
 def _merged(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
@@ -224,7 +230,7 @@ def _merged(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
         by_load[taken.judged.point.load].append(taken)
     kept, notes = [], []
     for (isl, osl, n), group in by_load.items():
-        unlike = [taken for i, taken in enumerate(group) if all(not _same(taken, other) for other in group[:i])]
+        unlike = list({taken.judged.point: taken for taken in reversed(group)}.values())[::-1]
         load = f"{isl} + {osl} tokens at concurrency {n}"
         if len(unlike) < len(group):
             notes.append(f"{load}: {group[-1].label} is the same run again and is counted once")
@@ -243,10 +249,6 @@ def _merged(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
             first = replace(first, judged=judged, files=tuple(dict.fromkeys(file for t in unlike for file in t.files)))
         kept.append(first)
     return kept, notes
-
-
-def _same(one: _Taken, other: _Taken) -> bool:
-    return one.judged.point == other.judged.point
 
 
 METRICS = ("ttft_ms", "tpot_ms", "e2e_ms")

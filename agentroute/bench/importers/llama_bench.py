@@ -8,6 +8,7 @@ of its own. Keys and meanings are those of llama.cpp's ``tools/llama-bench`` (re
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,29 +32,26 @@ def detects(material: Material) -> bool:
 def runs(material: Material) -> Iterator[Run]:
     """A run for each prompt with the answer behind it, and for what has no other half."""
     rows = [row for row in _rows(material) if row.number("avg_ts")]
-    answers = [row for row in rows if not row.number("n_prompt") and row.number("n_gen")]
-    used: set[int] = set()
+    prompts = [row for row in rows if row.number("n_prompt")]
+    answers: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
+        if not row.number("n_prompt") and row.number("n_gen"):
+            answers[_setup(row, row.number("n_depth") or 0.0)].append(row)
+    for row in prompts:
         prompt, answer, depth = (row.number(key) or 0.0 for key in ("n_prompt", "n_gen", "n_depth"))
-        if not prompt:
-            continue
         if depth:
             yield replace(_run(row), wrong=f"it reads a prompt behind {depth:.0f} tokens that are in the cache already")
         elif answer:
             yield replace(_run(row), isl=prompt, osl=answer, e2e_ms=_spread(row, prompt + answer))
+        elif behind := answers.pop(_setup(row, prompt), []):
+            for other in behind:
+                osl, tpot = other.number("n_gen"), _spread(other, 1)
+                yield replace(_run(row), isl=prompt, osl=osl, ttft_ms=_spread(row, prompt), tpot_ms=tpot)
         else:
-            ttft = _spread(row, prompt)
-            behind = [i for i, other in enumerate(answers) if other.number("n_depth") == prompt and _same(row, other)]
-            for i in behind:
-                used.add(i)
-                tpot = _spread(answers[i], 1)
-                yield replace(_run(row), isl=prompt, osl=answers[i].number("n_gen"), ttft_ms=ttft, tpot_ms=tpot)
-            if not behind:
-                yield replace(_run(row), isl=prompt, osl=1, ttft_ms=ttft, notes=(APART,))
-    for i, row in enumerate(answers):
-        if i not in used:
-            isl, osl = row.number("n_depth") or 1.0, row.number("n_gen")
-            yield replace(_run(row), isl=isl, osl=osl, tpot_ms=_spread(row, 1), notes=(APART,))
+            yield replace(_run(row), isl=prompt, osl=1, ttft_ms=_spread(row, prompt), notes=(APART,))
+    for row in (row for group in answers.values() for row in group):
+        isl, osl = row.number("n_depth") or 1.0, row.number("n_gen")
+        yield replace(_run(row), isl=isl, osl=osl, tpot_ms=_spread(row, 1), notes=(APART,))
 
 
 def _run(row: Record) -> Run:
@@ -66,10 +64,10 @@ def _spread(row: Record, tokens: float) -> Times:
     return {"mean": tokens * 1_000 / speed} if speed > 0 else {}
 
 
-def _same(one: Record, other: Record) -> bool:
-    """Whether two rows ran the same model in the same way."""
+def _setup(row: Record, context: float) -> str:
+    """What two rows must share to be halves of one point: the model, how it was run, and the tokens of the prompt."""
     keys = ("model_filename", "n_gpu_layers", "split_mode", "type_k", "type_v", "flash_attn", "n_batch", "n_ubatch")
-    return all(one.get(key) == other.get(key) for key in (*keys, "build_number", "n_threads", "gpu_info"))
+    return repr([context, *(row.get(key) for key in (*keys, "build_number", "n_threads", "gpu_info"))])
 
 
 def _facts(row: Record) -> Facts:

@@ -91,6 +91,12 @@ def test_runs_of_one_load_that_contradict_each_other_are_refused() -> None:
         imported(file("a.json", run(4, 10.0)), file("b.json", run(4, 14.0)))
 
 
+def test_more_runs_than_a_profile_holds_are_refused() -> None:
+    (judged,) = file("a.json", run(1)).judged
+    with pytest.raises(UsageError, match="at most 10,000 runs make one profile, got 10,001"):
+        imported(Results(Path("a.csv"), "a tool", (judged,) * 10_001, (), ()))
+
+
 def test_what_was_noted_stands_beside_the_points_with_their_loads() -> None:
     found = imported(file("a.json", run(1), run(4, failed=1, completed=99)))
     assert found.measurements[0].provenance.notes == "1 of 100 requests failed (1000+101 x 4)"
