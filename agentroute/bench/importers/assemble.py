@@ -9,6 +9,8 @@ from itertools import takewhile
 from statistics import fmean
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from agentroute.bench.importers import Results
 from agentroute.bench.importers.checks import Judged
 from agentroute.bench.importers.run import NOTHING, Facts, accelerator_of, sharding_of
@@ -213,7 +215,8 @@ def _sized(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
                 f"the sizes of {len(group)} runs differ by less than {SAME_SIZE:.0%}; they are at {isl} + {osl}"
             )
         for taken in group:
-            point = taken.judged.point.model_copy(update={"isl": isl, "osl": osl})
+            # A run that would contradict itself at the common size keeps its own.
+            point = _changed(taken.judged.point, {"isl": isl, "osl": osl}) or taken.judged.point
             placed[id(taken)] = replace(taken, judged=replace(taken.judged, point=point))
     return [placed[id(taken)] for taken in chosen], notes
 
@@ -245,7 +248,9 @@ def _merged(chosen: Sequence[_Taken]) -> tuple[list[_Taken], list[str]]:
             notes.append(f"{load}: the mean of {len(unlike)} runs")
             flags = tuple(dict.fromkeys(flag for taken in unlike for flag in taken.judged.flags))
             mean = f"the mean of {len(unlike)} runs, of the percentiles, too"
-            judged = replace(first.judged, point=_mean([one.judged.point for one in unlike]), flags=(*flags, mean))
+            if (point := _mean([taken.judged.point for taken in unlike])) is None:
+                raise UsageError(f"the times of {_among(unlike)} at {load} contradict each other; give one of them")
+            judged = replace(first.judged, point=point, flags=(*flags, mean))
             first = replace(first, judged=judged, files=tuple(dict.fromkeys(file for t in unlike for file in t.files)))
         kept.append(first)
     return kept, notes
@@ -263,7 +268,19 @@ def _contradiction(one: Point, other: Point) -> str | None:
     return None
 
 
-def _mean(points: Sequence[Point]) -> Point:
+def _among(group: Sequence[_Taken]) -> str:
+    return " and ".join(taken.label for taken in group[:4]) + (" and others" if len(group) > 4 else "")
+
+
+def _changed(point: Point, update: Mapping[str, Any]) -> Point | None:
+    """``point`` with other values; ``None`` where they contradict each other."""
+    try:
+        return Point(**{name: getattr(point, name) for name in Point.model_fields} | dict(update))
+    except ValidationError:
+        return None
+
+
+def _mean(points: Sequence[Point]) -> Point | None:
     """Repeats as one point: each time as the mean over those that have it, by the statistics that these share."""
     means: dict[str, Any] = {}
     for metric in METRICS:
@@ -274,7 +291,7 @@ def _mean(points: Sequence[Point]) -> Point:
         means[metric] = Measured(**values) if values else measured[0]
     rates = [point.requests_per_s for point in points if point.requests_per_s is not None]
     means["requests_per_s"] = _average(rates) if rates else None
-    return points[0].model_copy(update=means)
+    return _changed(points[0], means)
 
 
 def _average(values: Sequence[float]) -> float:

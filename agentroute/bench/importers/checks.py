@@ -79,6 +79,8 @@ def _format(run: Run) -> Run:
         raise UnusableError(run.wrong)
     if run.completed == 0:
         raise UnusableError("no request was completed")
+    if run.clients is not None and run.clients < 1:
+        raise UnusableError(f"it says that {run.clients:g} requests could be in flight")
     return run
 
 
@@ -267,14 +269,9 @@ def _saturation(run: Run) -> tuple[Run, bool | None]:
         saturated = run.completed / taken - drain_s > 1.15 * run.completed / offered
     else:
         saturated = taken < 0.9 * offered
-    return (
-        (_noted(run, f"{offered:.3g} requests a second were sent, {taken:.3g} completed"), True)
-        if saturated
-        else (
-            run,
-            False,
-        )
-    )
+    if saturated:
+        run = _noted(run, f"{offered:.3g} requests a second were sent, {taken:.3g} completed")
+    return run, saturated
 
 
 def _implied(run: Run) -> float:

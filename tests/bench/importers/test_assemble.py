@@ -97,6 +97,24 @@ def test_more_runs_than_a_profile_holds_are_refused() -> None:
         imported(Results(Path("a.csv"), "a tool", (judged,) * 10_001, (), ()))
 
 
+def test_repeats_that_measured_other_times_complete_each_other_or_contradict() -> None:
+    parts, whole = run(4, e2e_ms={}), run(4, ttft_ms={}, tpot_ms={})
+    ((point,),) = [block.points for block in imported(file("a.json", parts, whole)).measurements]
+    assert (point.ttft_ms, point.tpot_ms, point.e2e_ms) == tuple(
+        getattr(judge(one).point, name) for one, name in ((parts, "ttft_ms"), (parts, "tpot_ms"), (whole, "e2e_ms"))
+    )
+    short = run(4, ttft_ms={}, tpot_ms={}, e2e_ms={"mean": 300.0}, requests_per_s=None)
+    with pytest.raises(UsageError, match=r"the times of a\.json and b\.json at .* contradict each other"):
+        imported(file("a.json", parts), file("b.json", short))
+
+
+def test_a_run_that_would_contradict_itself_at_the_common_size_keeps_its_own() -> None:
+    e2e = (20.0 + 99 * 10.0) / 1.3295
+    one = run(1, osl=100, requests_per_s=None, ttft_ms={"mean": 20.0}, tpot_ms={"mean": 10.0}, e2e_ms={"mean": e2e})
+    found = imported(file("a.json", one, run(2, osl=102.8), run(4, osl=102.8)))
+    assert (1_000, 100, 1) in loads(found)
+
+
 def test_what_was_noted_stands_beside_the_points_with_their_loads() -> None:
     found = imported(file("a.json", run(1), run(4, failed=1, completed=99)))
     assert found.measurements[0].provenance.notes == "1 of 100 requests failed (1000+101 x 4)"

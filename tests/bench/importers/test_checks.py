@@ -79,6 +79,7 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
         pytest.param({"in_flight": 3.0}, "the tool counted 3 requests in flight", id="in flight otherwise"),
         pytest.param({"failed": 40}, "40 of 360 requests failed", id="failures"),
         pytest.param({"completed": 0}, "no request was completed", id="nothing completed"),
+        pytest.param({"clients": 0}, "it says that 0 requests could be in flight", id="no clients"),
         pytest.param({"osl": 0}, "its answers hold 0 tokens", id="no output tokens"),
         pytest.param({"isl": 0}, "its prompts hold 0 tokens", id="no prompt tokens"),
         pytest.param({"isl": math.nan}, "its prompts hold nan tokens", id="nan tokens"),
