@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from agentroute.bench.importers import Results, load
 from agentroute.bench.importers.assemble import Given, Import, assemble
-from agentroute.bench.importers.run import Facts, sharding_of, version_of
+from agentroute.bench.importers.run import Facts, version_of
 from agentroute.catalogue import shipped
 from agentroute.cli.init import shipped_model
 from agentroute.cli.options import Json
@@ -85,25 +85,33 @@ def import_(
         profile.save(target, comment=_comment(into, results))
         say(f"wrote {target}")
     if as_json:
-        data = profile.model_dump(mode="json", exclude_none=True)
-        files_read = [
-            {"file": str(one.path), "format": one.tool, "runs": len(one.judged), "refused": len(one.refused)}
-            for one in results
-        ]
-        print_json(
-            "profiles import",
-            {
-                "profile": data,
-                "file": str(target) if target else None,
-                "read": files_read,
-                "notes": [*notes, *_flags(found.measurements)],
-                "left_out": list(found.left_out),
-                "unknown": unknown,
-            },
-        )
+        print_json("profiles import", _json(profile, target, results, found, notes, unknown))
     elif target is None:
         text = dumps(profile.model_dump(exclude_none=True, exclude_defaults=True), inline=frozenset({"points"}))
         typer.echo(text, nl=False)
+
+
+def _json(
+    profile: Profile,
+    target: Path | None,
+    results: Sequence[Results],
+    found: Import,
+    notes: Sequence[str],
+    unknown: Sequence[str],
+) -> dict[str, Any]:
+    """All that is said on stderr, and the profile."""
+    read = [
+        {"file": str(one.path), "format": one.tool, "runs": len(one.judged), "refused": len(one.refused)}
+        for one in results
+    ]
+    return {
+        "profile": profile.model_dump(mode="json", exclude_none=True),
+        "file": str(target) if target else None,
+        "read": read,
+        "notes": [*notes, *_flags(found.measurements)],
+        "left_out": list(found.left_out),
+        "unknown": list(unknown),
+    }
 
 
 def _given(
@@ -125,8 +133,6 @@ def _given(
     version = version_of(engine_version)
     if engine_version is not None and version is None:
         raise UsageError(f"--engine-version must be a version such as 0.19.0, got {shown(engine_version)}")
-    if degrees and sharding_of(**degrees) is None:
-        raise UsageError("the sharding is wrong: --ep must divide tp x attention-dp")
     facts = Facts(
         model=model, engine=engines[engine] if engine else None, engine_version=version, accelerator=accelerator
     )

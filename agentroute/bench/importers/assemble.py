@@ -68,7 +68,8 @@ def assemble(results: Sequence[Results], given: Given, named: Callable[[str], st
 
     ``named`` turns what a file calls its model into the catalogue's name, or ``None``. What the caller gives fills what
     the files do not say, and chooses where they hold several deployments. Raises ``UsageError`` where no run is of the
-    given deployment, where several are left, and where two runs of one load contradict each other.
+    given deployment, where several are left, where the given degrees do not fit each other, and where two runs of one
+    load contradict each other.
     """
     every = [_Taken(judged, (_name(one),), one.tool) for one in results for judged in one.judged]
     every = [_with_names(taken, given, named) for taken in every]
@@ -168,7 +169,9 @@ def _agreed(chosen: Sequence[_Taken], given: Given) -> Facts:
     if found["sharding"] and found["disaggregated"]:
         raise UsageError("some runs are of a disaggregated deployment, some are not; give the files of one of them")
     if found["sharding"] is None and found["disaggregated"] is None and given.degrees:
-        found["sharding"] = sharding_of(**given.degrees)
+        if (split := sharding_of(**given.degrees)) is None:
+            raise UsageError("the sharding is wrong: --ep must divide --tp x --attention-dp")
+        found["sharding"] = split
     for name in ("model", "accelerator"):
         found[f"{name}_word"] = next(iter(_values(chosen, name)), None) if found[name] is None else None
     return Facts(**found)
