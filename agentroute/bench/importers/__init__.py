@@ -25,7 +25,7 @@ from agentroute.bench.importers import (
     trtllm,
     vllm,
 )
-from agentroute.bench.importers.checks import Judged, UnusableError, judge
+from agentroute.bench.importers.checks import Judged, Refused, judge
 from agentroute.bench.importers.material import Material, Record, read
 from agentroute.bench.importers.run import Run
 from agentroute.errors import FileError
@@ -67,14 +67,6 @@ STRANGERS: tuple[tuple[Callable[[Record], bool], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A run that makes no point, and why."""
-
-    where: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Results:
     """What one file held."""
 
@@ -92,19 +84,16 @@ def load(path: Path) -> Results:
     """
     material = read(path)
     importer = importer_of(material)
-    judged, refused = [], []
-    for run in importer.runs(material):
-        try:
-            judged.append(judge(run))
-        except UnusableError as problem:
-            refused.append(Refused(run.where, str(problem)))
+    found = [judge(run) for run in importer.runs(material)]
+    judged = tuple(one for one in found if isinstance(one, Judged))
+    refused = tuple(one for one in found if isinstance(one, Refused))
     if not judged:
         if not refused:
             raise FileError(f"is a file of {importer.NAME}, but holds no run", path=path)
         first, more = refused[0], f" ({len(refused)} runs, none of them usable)" if len(refused) > 1 else ""
         place = f"{first.where}: " if first.where else ""
         raise FileError(f"{place}as a result of {importer.NAME}, {first.why}{more}", path=path)
-    return Results(path, importer.NAME, tuple(judged), tuple(refused), material.notes)
+    return Results(path, importer.NAME, judged, refused, material.notes)
 
 
 def importer_of(material: Material) -> Importer:

@@ -37,30 +37,35 @@ CACHED = 0.02
 """The share of cached prompt tokens from which on a reader must know of it."""
 
 
-class UnusableError(ValueError):
-    """Why a run makes no point: the end of a sentence about it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A run that was found usable, as a point, with its exact sizes and what was found on the way."""
+    """A usable run, the point that it makes, and what was found on the way."""
 
     run: Run
     point: Point
     flags: tuple[str, ...]
 
 
-def judge(run: Run) -> Judged:
-    """``run`` as a point; raises ``UnusableError``."""
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A run that makes no point, and why: the end of a sentence about it."""
+
+    where: str
+    why: str
+
+
+def judge(run: Run) -> Judged | Refused:
+    """``run`` as a point, or why it makes none."""
     for check in CHECKS:
         run = check(run)
-    n = _concurrency(run)
+        if run.wrong:
+            return Refused(run.where, run.wrong)
     run, saturated = _saturation(run)
     try:
         point = Point(
             isl=max(1, round(run.isl or 0.0)),
             osl=max(1, round(run.osl or 0.0)),
-            concurrency=max(1, round(n)),
+            concurrency=max(1, round(_concurrency(run) or 0.0)),
             ttft_ms=_measured(run.ttft_ms),
             tpot_ms=_measured(run.tpot_ms),
             e2e_ms=_measured(run.e2e_ms),
@@ -69,29 +74,29 @@ def judge(run: Run) -> Judged:
         )
     except (ValidationError, OverflowError) as problem:
         why = problem.errors()[0]["msg"] if isinstance(problem, ValidationError) else "a number is too large"
-        raise UnusableError(why.removeprefix("Value error, ")) from None
+        return Refused(run.where, why.removeprefix("Value error, "))
     return Judged(run, point, run.notes)
 
 
 def _format(run: Run) -> Run:
-    """What the importer found itself."""
+    """Something was completed, and something could be in flight; what the importer found itself stands in ``wrong``."""
     if run.wrong:
-        raise UnusableError(run.wrong)
+        return run
     if run.completed == 0:
-        raise UnusableError("no request was completed")
+        return _refused(run, "no request was completed")
     if run.clients is not None and run.clients < 1:
-        raise UnusableError(f"it says that {run.clients:g} requests could be in flight")
+        return _refused(run, f"it says that {run.clients:g} requests could be in flight")
     return run
 
 
 def _sizes(run: Run) -> Run:
     """Prompts and answers have tokens; an answer of one token has no TPOT."""
     if run.isl is None or run.osl is None:
-        raise UnusableError("it does not say how many tokens were sent and answered")
+        return _refused(run, "it does not say how many tokens were sent and answered")
     if not run.isl >= 0.5:
-        raise UnusableError(f"its prompts hold {run.isl:g} tokens; the server's count may have been missing")
+        return _refused(run, f"its prompts hold {run.isl:g} tokens; the server's count may have been missing")
     if not run.osl >= 0.5:
-        raise UnusableError(f"its answers hold {run.osl:g} tokens; the server's count may have been missing")
+        return _refused(run, f"its answers hold {run.osl:g} tokens; the server's count may have been missing")
     if run.osl < 1.5 and run.tpot_ms:
         return _without_tpot(run, "answers of one token have no time per further token")
     return run
@@ -101,12 +106,12 @@ def _times(run: Run) -> Run:
     """There are times, all above zero, and no percentile below a lower one."""
     for name, times in (("TTFT", run.ttft_ms), ("TPOT", run.tpot_ms), ("E2E", run.e2e_ms)):
         if any(not value > 0 for value in times.values()):
-            raise UnusableError(f"its {name} is not above zero")
+            return _refused(run, f"its {name} is not above zero")
         tail = [times[statistic] for statistic in ("p50", "p90", "p95", "p99") if statistic in times]
         if tail != sorted(tail):
-            raise UnusableError(f"the percentiles of its {name} contradict each other")
+            return _refused(run, f"the percentiles of its {name} contradict each other")
     if not (run.ttft_ms or run.tpot_ms or run.e2e_ms):
-        raise UnusableError("it holds no times")
+        return _refused(run, "it holds no times")
     return run
 
 
@@ -118,7 +123,7 @@ def _failures(run: Run) -> Run:
     share = run.failed / sent
     said = f"{run.failed:.0f} of {sent:.0f} requests failed"
     if share > MOST_FAILED:
-        raise UnusableError(f"{said}, so that the others saw another load than was sent")
+        return _refused(run, f"{said}, so that the others saw another load than was sent")
     return _noted(run, said)
 
 
@@ -126,9 +131,9 @@ def _units(run: Run) -> Run:
     """TTFT and TPOT lie where servers are."""
     for name, times, least in (("TTFT", run.ttft_ms, LEAST_TTFT_MS), ("TPOT", run.tpot_ms, LEAST_TPOT_MS)):
         if (value := _middle(times)) is not None and value < least:
-            raise UnusableError(f"its {name} would be {value:.3g} ms; is it in seconds?")
+            return _refused(run, f"its {name} would be {value:.3g} ms; is it in seconds?")
     if (tpot := _middle(run.tpot_ms)) is not None and tpot > MOST_TPOT_MS:
-        raise UnusableError(f"its TPOT would be {tpot:.3g} ms; is it in microseconds?")
+        return _refused(run, f"its TPOT would be {tpot:.3g} ms; is it in microseconds?")
     return run
 
 
@@ -171,14 +176,14 @@ def _adds_up(run: Run) -> Run:
         if low <= parts <= high
     }
     if other_unit:
-        raise UnusableError(f"{said}; {' or '.join(sorted(other_unit))} seems to be in another unit")
-    raise UnusableError(said)
+        return _refused(run, f"{said}; {' or '.join(sorted(other_unit))} seems to be in another unit")
+    return _refused(run, said)
 
 
 def _ttft_within(run: Run) -> Run:
     ttft, e2e = run.ttft_ms.get("mean"), run.e2e_ms.get("mean")
     if ttft is not None and e2e is not None and ttft > e2e * ADDS_UP[1]:
-        raise UnusableError(f"its TTFT ({ttft:.4g} ms) is longer than its E2E ({e2e:.4g} ms); are they in one unit?")
+        return _refused(run, f"its TTFT ({ttft:.4g} ms) is longer than its E2E ({e2e:.4g} ms); are they in one unit?")
     return run
 
 
@@ -190,26 +195,31 @@ def _littles_law(run: Run) -> Run:
     parts = "E2E" if "mean" in run.e2e_ms else "TTFT + (OSL - 1) x TPOT"
     law = f"requests a second x {parts} is {flight:.3g}"
     if run.in_flight and not 0.5 <= flight / run.in_flight <= 2.0:
-        raise UnusableError(
-            f"{law}, but the tool counted {run.in_flight:.3g} requests in flight; is a time in another unit?"
+        return _refused(
+            run, f"{law}, but the tool counted {run.in_flight:.3g} requests in flight; is a time in another unit?"
         )
     if not run.clients:
         return run
     share = flight / run.clients
     low, high = IN_FLIGHT
     if flight > run.clients * high + 0.5:
-        why = "is a time in another unit?" if share > 100 else "are its tokens chunks, as with a stream interval?"
-        raise UnusableError(f"{law}, but only {run.clients:.0f} could be in flight; {why}")
+        why = (
+            "is a time in another unit?"
+            if share > 100
+            else "are its tokens chunks, as with a stream interval, or does its TPOT hold the TTFT?"
+        )
+        return _refused(run, f"{law}, but only {run.clients:.0f} could be in flight; {why}")
     if run.loop == "open" or share >= low:
         return run
     sharding = run.facts.disaggregated.decode.sharding if run.facts.disaggregated else run.facts.sharding
     if sharding and sharding.ep > 1 and low <= share * sharding.ep <= high:
-        raise UnusableError(
+        return _refused(
+            run,
             f"{law} where {run.clients:.0f} were in flight: its throughput per GPU was divided by tp x ep, but ep "
-            "reuses the same GPUs"
+            "reuses the same GPUs",
         )
     if run.completed is None or run.completed >= ENOUGH * run.clients or share < 0.01:
-        raise UnusableError(f"{law}, but {run.clients:.0f} were in flight all the time; is a time or a rate wrong?")
+        return _refused(run, f"{law}, but {run.clients:.0f} were in flight all the time; is a time or a rate wrong?")
     return _noted(
         replace(run, in_flight=flight, clients=None),
         f"only {flight:.3g} of {run.clients:.0f} clients had a request in flight, on the mean of {run.completed:.0f}",
@@ -229,20 +239,24 @@ def _cache(run: Run) -> Run:
     return run
 
 
+def _load(run: Run) -> Run:
+    """It says how many requests were in flight, or lets that be counted."""
+    if _concurrency(run):
+        return run
+    return _refused(run, "it says neither how many requests were in flight nor how many were completed a second")
+
+
 CHECKS: tuple[Callable[[Run], Run], ...] = (
-    _format, _sizes, _times, _failures, _units, _streaming, _adds_up, _littles_law, _cache,
+    _format, _sizes, _times, _failures, _units, _streaming, _adds_up, _littles_law, _cache, _load,
 )  # fmt: skip
-"""In this order; each takes a run and gives it back, with a note or without a number where it must."""
+"""In this order; each gives the run back: as it was, with a note, without a number, or with what is wrong in ``wrong``."""
 
 
-def _concurrency(run: Run) -> float:
+def _concurrency(run: Run) -> float | None:
     """The clients of a closed loop; else the mean in flight, by Little's law or as the tool counted it."""
     if run.clients and run.loop != "open":
         return run.clients
-    n = _flight(run) or run.in_flight or run.clients
-    if not n:
-        raise UnusableError("it says neither how many requests were in flight nor how many were completed a second")
-    return n
+    return _flight(run) or run.in_flight or run.clients
 
 
 def _flight(run: Run) -> float | None:
@@ -294,6 +308,10 @@ def _middle(times: Times) -> float | None:
 
 def _without_tpot(run: Run, note: str) -> Run:
     return _noted(replace(run, tpot_ms={}), f"{note}; the TPOT is left out")
+
+
+def _refused(run: Run, why: str) -> Run:
+    return replace(run, wrong=why)
 
 
 def _noted(run: Run, note: str) -> Run:

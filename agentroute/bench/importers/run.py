@@ -78,7 +78,7 @@ class Run:
     notes: tuple[str, ...] = ()
     """What a reader of the point must know."""
     wrong: str | None = None
-    """Why the importer takes the run for unusable, where only the format shows it."""
+    """Why the run makes no point, as soon as an importer or a check knows."""
 
 
 def sharding_of(

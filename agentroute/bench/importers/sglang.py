@@ -22,7 +22,9 @@ def detects(material: Material) -> bool:
     """Whether the file holds results of SGLang's ``bench_serving``."""
     record = material.first
     named = record.has("backend", "request_rate", "total_output_tokens", "request_throughput")
-    return named and not record.has("model_id") and any(record.has(key) for key in ("dataset_name", "random_input_len"))
+    return (
+        named and not record.has("model_id") and any(record.has(key) for key in ("dataset_name", "sharegpt_output_len"))
+    )
 
 
 def runs(material: Material) -> Iterator[Run]:

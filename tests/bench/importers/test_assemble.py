@@ -11,7 +11,7 @@ import pytest
 
 from agentroute.bench.importers import Results, load
 from agentroute.bench.importers.assemble import Given, Import, assemble
-from agentroute.bench.importers.checks import judge
+from agentroute.bench.importers.checks import Judged, judge
 from agentroute.bench.importers.run import Facts, Run, accelerator_of, date_of, sharding_of, version_of
 from agentroute.errors import UsageError
 from agentroute.shape.sharding import Sharding
@@ -35,8 +35,14 @@ def run(n: int, tpot: float = 10.0, **changes: Any) -> Run:
     return replace(plain, **changes)
 
 
+def taken(one: Run) -> Judged:
+    judged = judge(one)
+    assert isinstance(judged, Judged), judged.why
+    return judged
+
+
 def file(name: str, *runs: Run) -> Results:
-    return Results(Path(name), "a tool", tuple(judge(one) for one in runs), (), ())
+    return Results(Path(name), "a tool", tuple(taken(one) for one in runs), (), ())
 
 
 def imported(*results: Results, named: Callable[[str], str | None] = lambda said: None, **given: Any) -> Import:
@@ -101,7 +107,7 @@ def test_repeats_that_measured_other_times_complete_each_other_or_contradict() -
     parts, whole = run(4, e2e_ms={}), run(4, ttft_ms={}, tpot_ms={})
     ((point,),) = [block.points for block in imported(file("a.json", parts, whole)).measurements]
     assert (point.ttft_ms, point.tpot_ms, point.e2e_ms) == tuple(
-        getattr(judge(one).point, name) for one, name in ((parts, "ttft_ms"), (parts, "tpot_ms"), (whole, "e2e_ms"))
+        getattr(taken(one).point, name) for one, name in ((parts, "ttft_ms"), (parts, "tpot_ms"), (whole, "e2e_ms"))
     )
     short = run(4, ttft_ms={}, tpot_ms={}, e2e_ms={"mean": 300.0}, requests_per_s=None)
     with pytest.raises(UsageError, match=r"the times of a\.json and b\.json at .* contradict each other"):

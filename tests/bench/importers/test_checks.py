@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentroute.bench.importers.checks import UnusableError, judge
+from agentroute.bench.importers.checks import Judged, Refused, judge
 from agentroute.bench.importers.run import Facts, Run
 from agentroute.shape.sharding import Sharding
 
@@ -38,8 +38,14 @@ def run(**changes: Any) -> Run:
     return replace(honest, **changes)
 
 
+def taken(one: Run) -> Judged:
+    judged = judge(one)
+    assert isinstance(judged, Judged), judged.why
+    return judged
+
+
 def test_an_honest_run_is_a_point_without_a_flag() -> None:
-    judged = judge(run())
+    judged = taken(run())
     assert judged.point.load == (1_000, OSL, CLIENTS)
     assert judged.flags == ()
     assert judged.point.requests_per_s == pytest.approx(RATE, rel=1e-5)
@@ -98,8 +104,9 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
     ],
 )
 def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, Any], why: str) -> None:
-    with pytest.raises(UnusableError, match=why):
-        judge(run(**changes))
+    refused = judge(run(**changes))
+    assert isinstance(refused, Refused)
+    assert why in refused.why
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,7 @@ def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, Any], why: 
     ],
 )
 def test_a_wrong_tpot_is_left_out_where_the_rest_makes_a_point(changes: dict[str, Any], flag: str) -> None:
-    judged = judge(run(**changes))
+    judged = taken(run(**changes))
     assert judged.point.tpot_ms is None
     assert any(flag in said for said in judged.flags)
 
@@ -133,28 +140,28 @@ def test_a_wrong_tpot_is_left_out_where_the_rest_makes_a_point(changes: dict[str
     ],
 )
 def test_what_a_reader_must_know_is_said(changes: dict[str, Any], flag: str) -> None:
-    (said,) = judge(run(**changes)).flags
+    (said,) = taken(run(**changes)).flags
     assert re.search(flag, said)
 
 
 def test_an_open_loop_stands_at_the_concurrency_that_it_reached() -> None:
-    judged = judge(run(loop="open", clients=None, offered_per_s=RATE, requests_per_s=RATE * 0.99))
+    judged = taken(run(loop="open", clients=None, offered_per_s=RATE, requests_per_s=RATE * 0.99))
     assert (judged.point.concurrency, judged.point.saturated) == (CLIENTS, False)
 
 
 @pytest.mark.parametrize(("offered", "saturated"), [(RATE, False), (3 * RATE, True), (math.inf, True)])
 def test_an_open_loop_that_sends_more_than_is_taken_is_saturated(offered: float, saturated: bool) -> None:
-    judged = judge(run(loop="open", clients=None, offered_per_s=offered))
+    judged = taken(run(loop="open", clients=None, offered_per_s=offered))
     assert judged.point.saturated is saturated
 
 
 def test_a_few_requests_at_a_low_rate_do_not_saturate() -> None:
-    judged = judge(run(loop="open", clients=None, offered_per_s=2.0, requests_per_s=0.4, completed=2))
+    judged = taken(run(loop="open", clients=None, offered_per_s=2.0, requests_per_s=0.4, completed=2))
     assert (judged.point.saturated, judged.point.concurrency) == (False, 1)
 
 
 def test_a_short_run_stands_at_the_concurrency_that_it_reached() -> None:
-    assert judge(run(completed=20, requests_per_s=RATE / 2)).point.concurrency == CLIENTS // 2
+    assert taken(run(completed=20, requests_per_s=RATE / 2)).point.concurrency == CLIENTS // 2
 
 
 @given(
@@ -175,7 +182,7 @@ def test_an_honest_run_is_never_refused(ttft: float, tpot: float, osl: int, clie
         requests_per_s=busy * clients / e2e * 1_000,
         completed=20 * clients,
     )
-    point = judge(honest).point
+    point = taken(honest).point
     assert point.concurrency == clients
     assert point.mean_tpot_ms() == pytest.approx(tpot, rel=1e-3)
 
@@ -186,5 +193,4 @@ def test_a_tpot_in_seconds_is_never_taken(tpot: float, osl: int, ttft: float) ->
     wrong = run(
         osl=osl, ttft_ms={"mean": ttft}, tpot_ms={"mean": tpot / 1_000}, e2e_ms={"mean": e2e}, requests_per_s=None
     )
-    with pytest.raises(UnusableError):
-        judge(wrong)
+    assert isinstance(judge(wrong), Refused)
