@@ -249,7 +249,7 @@ def _load(run: Run) -> Run:
 CHECKS: tuple[Callable[[Run], Run], ...] = (
     _format, _sizes, _times, _failures, _units, _streaming, _adds_up, _littles_law, _cache, _load,
 )  # fmt: skip
-"""In this order; each gives the run back: as it was, with a note, without a number, or with what is wrong in ``wrong``."""
+"""In this order; each gives the run back: as it was, with a note, without a number, or with ``wrong`` set."""
 
 
 def _concurrency(run: Run) -> float | None:
