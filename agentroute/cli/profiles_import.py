@@ -11,7 +11,8 @@ import typer
 from pydantic import ValidationError
 
 from agentroute.bench.importers import Results, load
-from agentroute.bench.importers.assemble import Given, Import, assemble
+from agentroute.bench.importers.assemble import Import, assemble
+from agentroute.bench.importers.deployment import Given
 from agentroute.bench.importers.run import Facts, version_of
 from agentroute.catalogue import shipped
 from agentroute.cli.init import shipped_model

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from agentroute.bench.importers import Results, load
-from agentroute.bench.importers.assemble import Given, Import, assemble
+from agentroute.bench.importers.assemble import Import, assemble
 from agentroute.bench.importers.checks import Judged, judge
+from agentroute.bench.importers.deployment import Given
 from agentroute.bench.importers.run import Facts, Run, accelerator_of, date_of, sharding_of, version_of
 from agentroute.errors import UsageError
 from agentroute.shape.sharding import Sharding
@@ -95,6 +96,11 @@ def test_repeats_are_their_mean() -> None:
 def test_runs_of_one_load_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match=r"contradict each other: TPOT is 10 and 14 ms in a\.json and in b\.json"):
         imported(file("a.json", run(4, 10.0)), file("b.json", run(4, 14.0)))
+
+
+@pytest.mark.parametrize(("name", "quality"), [("run/vllm.json", "A"), ("written/plain.csv", "B")])
+def test_a_table_is_worth_less_than_what_the_tool_wrote(name: str, quality: str) -> None:
+    assert imported(load(DATA / name)).measurements[0].provenance.quality == quality
 
 
 def test_more_runs_than_a_profile_holds_are_refused() -> None:

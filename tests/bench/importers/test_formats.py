@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agentroute.bench.importers import IMPORTERS, Results, load
-from agentroute.bench.importers.assemble import Given, assemble
+from agentroute.bench.importers.assemble import assemble
+from agentroute.bench.importers.deployment import Given
 from agentroute.bench.importers.run import Facts
 from agentroute.errors import FileError
 from agentroute.latency.points import Point

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentroute.bench.importers import load
-from agentroute.bench.importers.assemble import Given, assemble
+from agentroute.bench.importers.assemble import assemble
+from agentroute.bench.importers.deployment import Given
 from agentroute.errors import FileError, UsageError
 from agentroute.profile import Engine, Profile
 from agentroute.toml import dumps
