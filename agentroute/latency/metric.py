@@ -17,7 +17,7 @@ SHAPE_WEIGHT = 0.1
 """Weight of each of a shape's 24 loads against a measured one of 1, in the root. From 0.03 to 0.1 it costs nothing
 inside the measured loads, and takes a tenth off the error beyond them."""
 
-PRIOR_POINTS = 4.0
+PRIOR_POINTS = 8.0
 """So many points' worth of the usual spread are counted with a deployment's own."""
 
 _LEAST_MS = 1e-12
@@ -47,17 +47,17 @@ TTFT = Kind(
     terms=lambda loads: ttft_terms(loads[:, 0], loads[:, 2]),
     far=FAR_TTFT,
     kernel=Kernel(0.0, 0.0, isl_reach=0.5, osl_reach=2.0, n_reach=2.0, own_n_reach=2.0, smooth=False),
-    spread=0.3,
-    inside=1.0,
-    step=0.3,
-    derived=0.75,
+    spread=0.2,
+    inside=1.25,
+    step=0.32,
+    derived=0.78,
 )
 TPOT = Kind(
     terms=lambda loads: tpot_terms(loads[:, 0], loads[:, 1], loads[:, 2]),
     far=FAR_TPOT,
     kernel=Kernel(1.0, 1.0, isl_reach=0.5, osl_reach=2.0, n_reach=1.5, own_n_reach=1.0, smooth=True),
     spread=0.05,
-    inside=1.0,
+    inside=1.55,
     step=0.1,
     derived=0.28,
 )
@@ -100,6 +100,6 @@ class Metric:
     def ln_band(self, ln_load: Array, doublings: float) -> float:
         """Half the 80 % band as a logarithm: at a load inside the measured ones (or the nearest of them), and
         ``doublings`` beyond it."""
-        return self.kind.inside * self.spread * self.residual.doubt(ln_load) + self.kind.step * doublings
+        return self.kind.inside * self.spread * self.residual.doubt(ln_load) + self.kind.step * doublings**1.5
 
 

@@ -16,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pydantic import ConfigDict, ValidationError
 
@@ -110,14 +111,15 @@ _PLAIN = re.compile(r"(tp|pp|ep|adp|dcp)(\d+)")
 _LOAD = ("isl", "osl", "n", "ttft_ms", "tpot_ms")
 
 
-def parse(text: str) -> list[LatencyRecord]:
+def parse(text: str, path: Path) -> list[LatencyRecord]:
     """The rows of ``text`` in either form; rows of one load get a ``run`` each.
 
-    Raises ``FileError`` with the line of a wrong one.
+    Raises ``FileError`` with the line of a wrong one in ``path``, where the text comes from.
     """
-    found = list(_of_json(text) if text.lstrip().startswith("{") else _of_table(text))
+    found = list(_of_json(text, path) if text.lstrip().startswith("{") else _of_table(text, path))
     if not found:
-        raise FileError("holds no latency points; it must hold JSON lines, or a table that names its deployments")
+        wanted = "it must hold JSON lines, or a table that names its deployments"
+        raise FileError(f"holds no latency points; {wanted}", path=path)
     return _runs(found)
 
 
@@ -137,7 +139,7 @@ def dump(records: Iterable[LatencyRecord], *, comment: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_json(text: str) -> Iterator[LatencyRecord]:
+def _of_json(text: str, path: Path) -> Iterator[LatencyRecord]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -146,9 +148,9 @@ def _of_json(text: str) -> Iterator[LatencyRecord]:
         except ValidationError as problem:
             first = problem.errors()[0]
             key = ".".join(str(part) for part in first["loc"]) or None
-            raise FileError(first["msg"][:1].lower() + first["msg"][1:], key=key, line=number) from None
+            raise FileError(first["msg"][:1].lower() + first["msg"][1:], path=path, key=key, line=number) from None
         if row.ttft_ms.mean is None or row.tpot_ms.mean is None:
-            raise FileError("ttft_ms and tpot_ms must hold a mean", line=number)
+            raise FileError("ttft_ms and tpot_ms must hold a mean", path=path, line=number)
         yield LatencyRecord(
             deployment=row.deployment,
             model=row.model,
@@ -168,7 +170,7 @@ def _of_json(text: str) -> Iterator[LatencyRecord]:
         )
 
 
-def _of_table(text: str) -> Iterator[LatencyRecord]:
+def _of_table(text: str, path: Path) -> Iterator[LatencyRecord]:
     head: LatencyRecord | None = None
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -186,11 +188,11 @@ def _of_table(text: str) -> Iterator[LatencyRecord]:
             load = int(isl), int(osl), int(n) if n else None
             times = float(ttft), float(tpot), float(p50[0]) if p50 else None
         except ValueError as problem:
-            raise FileError(f"must be a deployment or {', '.join(_LOAD)}: {problem}", line=number) from None
+            raise FileError(f"must be a deployment or {', '.join(_LOAD)}: {problem}", path=path, line=number) from None
         if head is None:
-            raise FileError("stands before the first deployment", line=number)
+            raise FileError("stands before the first deployment", path=path, line=number)
         if not all(0 < value < float("inf") for value in (*load[:2], load[2] or 1, *times[:2], times[2] or 1.0)):
-            raise FileError("must hold numbers above 0", line=number)
+            raise FileError("must hold numbers above 0", path=path, line=number)
         yield replace(
             head, isl=load[0], osl=load[1], n=load[2], ttft_ms=times[0], tpot_ms=times[1], tpot_p50_ms=times[2]
         )

@@ -1,0 +1,111 @@
+"""What a profile says of how a model is served, in the words of the engines' rules and of the roofline."""
+
+from __future__ import annotations
+
+from agentroute.capacity.holding import BATCHED_TOKENS, Serving
+from agentroute.capacity.kv import KvType as CacheType
+from agentroute.capacity.kv import Unknown
+from agentroute.capacity.memory import ENGINES
+from agentroute.capacity.weights import QUANTISATIONS
+from agentroute.fleet import Deployment
+from agentroute.latency.closed_loop import ClosedLoop
+from agentroute.latency.roofline import Roofline
+from agentroute.profile import KvType, Profile, WeightsType
+from agentroute.shape.accelerator import Accelerator
+from agentroute.shape.model import Model, MoeMlp
+from agentroute.shape.sharding import Disaggregated, Sharding
+
+CACHE: dict[KvType | None, CacheType] = {
+    "bf16": "bf16", "fp16": "fp16", "f32": "f32", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
+    "q8_0": "q8_0", "q5_0": "q5_0", "q4_0": "q4_0", None: "bf16",
+}  # fmt: skip
+"""A profile's KV type as the engines' rules call it. Where a profile says nothing it is the model's own type, 16 bits,
+which is every engine's default; assumed."""
+
+NOT_SAID = "the profile does not say its model, its accelerator or its sharding"
+
+
+def serving(profile: Profile, model: Model | None) -> Serving | Unknown:
+    """How the engine keeps weights and KV, or what is missing to say so."""
+    engine = next((known for known in ENGINES if known == profile.engine.name), None)
+    if engine is None:
+        return Unknown(f"the KV rules of the engine {profile.engine.name!r} are not known")
+    weights = quantisation(profile.precision.weights, model)
+    if weights is None:
+        return Unknown("the profile does not say how its weights are kept")
+    if profile.precision.kv not in CACHE:
+        return Unknown(f"the KV type {profile.precision.kv!r} is not known")
+    limits = profile.limits
+    return Serving(
+        engine,
+        weights,
+        CACHE[profile.precision.kv],
+        batched_tokens=limits.max_num_batched_tokens or BATCHED_TOKENS if limits else BATCHED_TOKENS,
+        slots=limits.max_num_seqs if limits else None,
+    )
+
+
+def quantisation(word: WeightsType | None, model: Model | None) -> str | None:
+    """A profile's word for its weights as ``capacity.weights`` calls it; ``None``: unknown."""
+    moe = model is not None and any(isinstance(group.mlp, MoeMlp) for group in model.layers)
+    match word:
+        case "bf16" | "fp16":
+            return "bf16"
+        case "fp8" | "int8":
+            return "fp8"
+        case "fp4" | "nvfp4":
+            return "nvfp4" if moe else "nvfp4-dense"
+        case "mxfp4":
+            return "mxfp4"
+        case "int4" | "gptq":
+            return "int4-experts" if moe else "w4a16"
+        case "awq":
+            return "awq-int4"
+        case _:
+            return None
+
+
+def roofline(deployment: Deployment) -> Roofline | Unknown:
+    """That of an aggregated deployment, or what is missing."""
+    model, accelerator, profile = deployment.model, deployment.accelerator, deployment.profile
+    served = serving(profile, model)
+    if isinstance(served, Unknown):
+        return served
+    if profile.disaggregated:
+        return Unknown("prefill and decode stand on separate workers, whose speed together is not derived")
+    if model is None or accelerator is None or profile.sharding is None:
+        return Unknown(NOT_SAID)
+    return Roofline.of(
+        model, accelerator, profile.sharding, quantisation=served.quantisation, kv_type=served.kv_type
+    )
+
+
+def closed_loop(deployment: Deployment) -> ClosedLoop | Unknown:
+    """The roofline of a deployment in a closed loop, of a disaggregated one, too, or what is missing."""
+    profile, model = deployment.profile, deployment.model
+    split = profile.sharding or profile.disaggregated
+    weights = quantisation(profile.precision.weights, model)
+    if weights is None:
+        return Unknown("the profile does not say how its weights are kept")
+    if profile.precision.kv not in CACHE:
+        return Unknown(f"the KV type {profile.precision.kv!r} is not known")
+    if model is None or deployment.accelerator is None or split is None:
+        return Unknown(NOT_SAID)
+    return loop_of(model, deployment.accelerator, split, weights, CACHE[profile.precision.kv])
+
+
+def loop_of(
+    model: Model, accelerator: Accelerator, split: Sharding | Disaggregated, weights: str, kv_type: CacheType = "bf16"
+) -> ClosedLoop | Unknown:
+    """The roofline of ``model`` in a closed loop, its weights kept as ``weights`` of ``capacity.weights``."""
+    sides = (split, split) if isinstance(split, Sharding) else (split.prefill.sharding, split.decode.sharding)
+    prefill, decode = (
+        Roofline.of(model, accelerator, side, quantisation=QUANTISATIONS[weights], kv_type=kv_type) for side in sides
+    )
+    if isinstance(prefill, Unknown):
+        return prefill
+    if isinstance(decode, Unknown):
+        return decode
+    if isinstance(split, Sharding):
+        return ClosedLoop(prefill, decode)
+    return ClosedLoop(prefill, decode, split.prefill.workers, split.decode.workers, apart=True)
