@@ -4,37 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentroute.capacity.holding import BATCHED_TOKENS, Holding, Serving, hold
-from agentroute.capacity.kv import KvType as CacheType
+from agentroute.capacity.holding import Holding, hold
 from agentroute.capacity.kv import Unknown
-from agentroute.capacity.memory import ENGINES
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import window_tokens
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment, Fleet
-from agentroute.latency.rates import Metric, Workload, times
-from agentroute.latency.roofline import Roofline
+from agentroute.latency.rates import Workload
 from agentroute.origin import Origin
-from agentroute.profile import KvType, Profile, WeightsType
 from agentroute.router import Router
-from agentroute.shape.model import Model, MoeMlp
+from agentroute.serving import NOT_SAID, roofline, serving
 from agentroute.shape.sharding import Sharding
 from agentroute.task import Task
-
-CACHE: dict[KvType | None, CacheType] = {
-    "bf16": "bf16", "fp16": "fp16", "f32": "f32", "fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8",
-    "q8_0": "q8_0", "q5_0": "q5_0", "q4_0": "q4_0", None: "bf16",
-}  # fmt: skip
-"""A profile's KV type as the engines' rules call it. Where a profile says nothing it is the model's own type, 16 bits,
-which is every engine's default; assumed."""
-
-_TTFT_E2E: tuple[Metric, Metric] = ("TTFT", "E2E")
-
-TTFT_BAND, COST_BAND = (0.8, 4.0), (0.7, 1.4)
-"""What the roofline's TTFT, and the cost that follows from its TPOT, may be off by. 80 % of 2,400 public points of 149
-deployments lie within 0.75 and 1.29 of its TPOT in a closed loop; the TTFT of a lone prompt takes up to four times as
-long as it says, least with vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +37,17 @@ class Outlook:
 def outlook(deployment: Deployment, isl: int, osl: int) -> Outlook:
     """What ``deployment`` offers to requests of ``isl`` prompt and ``osl`` answer tokens.
 
-    Times are the profile's own measurements where it has any, else the roofline's.
+    Times come from the profile's own measurements where it has any, else from the roofline.
     """
     where = stand(deployment)
     found = ceilings(where, Workload(isl, osl, 1))
     held = found.n_max
     if held is None or held.mean < 1:
-        alone = _times(deployment, where, Workload(isl, osl, 1)) if held is None else (None, None)
+        alone = _times(deployment, Workload(isl, osl, 1)) if held is None else (None, None)
         return Outlook(Workload(isl, osl, 1), held, alone[0], None, alone[1], found)
     full = Workload(isl, osl, int(held.mean))
-    ttft, cost = _times(deployment, where, full)
-    return Outlook(full, held, _times(deployment, where, Workload(isl, osl, 1))[0], ttft, cost, ceilings(where, full))
+    ttft, cost = _times(deployment, full)
+    return Outlook(full, held, _times(deployment, Workload(isl, osl, 1))[0], ttft, cost, ceilings(where, full))
 
 
 def stand(deployment: Deployment) -> Stand:
@@ -78,7 +60,7 @@ def stand(deployment: Deployment) -> Stand:
         accelerator=deployment.accelerator,
         sharding=split or Sharding(),
         holding=_holding(deployment, split),
-        roofline=_roofline(deployment, split),
+        roofline=roofline(deployment),
         slots=limits.max_num_seqs if limits else None,
         window_tokens=window_tokens(deployment)[0],
     )
@@ -98,12 +80,12 @@ def _holding(deployment: Deployment, split: Sharding | None) -> Holding | Unknow
 
 
 def _derived(deployment: Deployment, split: Sharding | None) -> Holding | Unknown:
-    serving = _serving(deployment.profile, deployment.model)
-    if isinstance(serving, Unknown):
-        return serving
+    served = serving(deployment.profile, deployment.model)
+    if isinstance(served, Unknown):
+        return served
     if deployment.model is None or deployment.accelerator is None or split is None:
-        return Unknown("the profile does not say its model, its accelerator or its sharding")
-    found = hold(deployment.model, deployment.accelerator, split, serving)
+        return Unknown(NOT_SAID)
+    found = hold(deployment.model, deployment.accelerator, split, served)
     if isinstance(found, Unknown):
         return found
     source: Origin = "derived" if deployment.profile.precision.kv else "assumed"
@@ -111,79 +93,11 @@ def _derived(deployment: Deployment, split: Sharding | None) -> Holding | Unknow
     return Holding(found.weights_gib, found.usable_gib, found.kv_gib, found.pools, source, memories)
 
 
-def _roofline(deployment: Deployment, split: Sharding | None) -> Roofline | Unknown:
-    model, accelerator, profile = deployment.model, deployment.accelerator, deployment.profile
-    serving = _serving(profile, model)
-    if isinstance(serving, Unknown):
-        return serving
-    if profile.disaggregated:
-        return Unknown("prefill and decode stand on separate workers, whose speed together is not derived")
-    if model is None or accelerator is None or split is None:
-        return Unknown("the profile does not say its model, its accelerator or its sharding")
-    return Roofline.of(model, accelerator, split, quantisation=serving.quantisation, kv_type=serving.kv_type)
-
-
-def _serving(profile: Profile, model: Model | None) -> Serving | Unknown:
-    engine = next((known for known in ENGINES if known == profile.engine.name), None)
-    if engine is None:
-        return Unknown(f"the KV rules of the engine {profile.engine.name!r} are not known")
-    moe = model is not None and any(isinstance(group.mlp, MoeMlp) for group in model.layers)
-    weights = _weights(profile.precision.weights, moe)
-    if weights is None:
-        return Unknown("the profile does not say how its weights are kept")
-    if profile.precision.kv not in CACHE:
-        return Unknown(f"the KV type {profile.precision.kv!r} is not known")
-    limits = profile.limits
-    return Serving(
-        engine,
-        weights,
-        CACHE[profile.precision.kv],
-        batched_tokens=limits.max_num_batched_tokens or BATCHED_TOKENS if limits else BATCHED_TOKENS,
-        slots=limits.max_num_seqs if limits else None,
-    )
-
-
-def _weights(word: WeightsType | None, moe: bool) -> str | None:
-    """A profile's word for its weights as ``capacity.weights`` calls it; ``None``: unknown."""
-    match word:
-        case "bf16" | "fp16":
-            return "bf16"
-        case "fp8" | "int8":
-            return "fp8"
-        case "fp4" | "nvfp4":
-            return "nvfp4" if moe else "nvfp4-dense"
-        case "mxfp4":
-            return "mxfp4"
-        case "int4" | "gptq":
-            return "int4-experts" if moe else "w4a16"
-        case "awq":
-            return "awq-int4"
-        case _:
-            return None
-
-
-def _times(deployment: Deployment, where: Stand, workload: Workload) -> tuple[Estimate | None, Estimate | None]:
+def _times(deployment: Deployment, workload: Workload) -> tuple[Estimate | None, Estimate | None]:
     """TTFT in milliseconds and the cost of one request in US dollars."""
-    if deployment.profile.points:
-        task = Task(context_tokens=workload.isl, max_output_tokens=workload.osl, concurrency=workload.n)
-        try:
-            decision = Router(Fleet([deployment])).decide(task)
-        except NoFeasibleDeployment:
-            return None, None
-        return decision.ttft_ms, decision.cost_usd
-    if isinstance(where.roofline, Unknown):
+    task = Task(context_tokens=workload.isl, max_output_tokens=workload.osl, concurrency=workload.n)
+    try:
+        decision = Router(Fleet([deployment])).decide(task)
+    except NoFeasibleDeployment:
         return None, None
-    ttft_s, e2e_s = (
-        sum(part.total_s for part in times(where.roofline, workload, metric)(workload.n)) for metric in _TTFT_E2E
-    )
-    hourly, gpus = deployment.usd_per_accelerator_hour, deployment.profile.accelerators
-    price = deployment.profile.price
-    hourly = price.usd_per_accelerator_hour if price and price.usd_per_accelerator_hour else hourly
-    cost = None
-    if hourly and gpus:
-        cost = _uncalibrated(hourly * gpus * e2e_s / 3_600 / workload.n, COST_BAND)
-    return _uncalibrated(ttft_s * 1_000, TTFT_BAND), cost
-
-
-def _uncalibrated(value: float, band: tuple[float, float]) -> Estimate:
-    return Estimate(value, value * band[0], value * band[1], "derived", extrapolated=True)
+    return decision.ttft_ms, decision.cost_usd

@@ -75,9 +75,7 @@ def roofline(deployment: Deployment) -> Roofline | Unknown:
         return Unknown("prefill and decode stand on separate workers, whose speed together is not derived")
     if model is None or accelerator is None or profile.sharding is None:
         return Unknown(NOT_SAID)
-    return Roofline.of(
-        model, accelerator, profile.sharding, quantisation=served.quantisation, kv_type=served.kv_type
-    )
+    return Roofline.of(model, accelerator, profile.sharding, quantisation=served.quantisation, kv_type=served.kv_type)
 
 
 def closed_loop(deployment: Deployment) -> ClosedLoop | Unknown:

@@ -30,17 +30,24 @@ CHECKPOINTS: dict[str, WeightsType] = {"openai/gpt-oss-120b": "mxfp4"}
 """How the only checkpoint of a model is kept, whatever a source calls it (its model card)."""
 
 _WORDS: dict[str | None, WeightsType] = {None: "bf16", "bf16": "bf16", "fp8": "fp8", "fp4": "nvfp4", "int4": "int4"}
-"""A record's word for its weights as a profile calls it. Where it says nothing: as most checkpoints are kept, assumed."""
+"""A record's word for its weights as a profile calls it. Where it says nothing: 16 bits, assumed."""
 
 
 def latency(
     file: Annotated[Path, typer.Argument(help="Points: JSON lines or a table.", metavar="POINTS.jsonl")],
     leave_out: Annotated[str, typer.Option("--leave-out", help="one, edge, anchors:3 or deployment.")] = "one",
+    only: Annotated[
+        str | None, typer.Option("--only", help="Only deployments whose key or notes contain this.", metavar="TEXT")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Leave measured loads out, predict them from the others, and print how far off that is."""
     how = _way(leave_out)
     records = parse(read_text(file, FileError), file)
+    if only is not None:
+        records = [one for one in records if only in one.deployment or only in (one.notes or "")]
+        if not records:
+            raise UsageError(f"--only must be part of a deployment's key or notes, got {only!r}, which is in none")
     rooflines = Rooflines()
     work = list(folds(records, how))
     with_knee = knees(records)
@@ -167,13 +174,13 @@ def _print(how: LeaveOut, counted: dict[str, Any], whole: dict[str, Any], apart:
     pairs = f"{_percent(whole['pairs_right'])} of {whole['pairs']:,} pairs"
     typer.echo(f"deployments of one model in the right order (TPOT more than 15 % apart): {pairs}")
     typer.echo(f"SLO decisions that would have been wrong: {_percent(whole['slo_wrong'])}\n")
-    columns = ("deployment", "n", "TPOT mean", "TPOT median", "TTFT mean", "E2E mean", "order")
+    titles = ("deployment", "n", "TPOT mean", "TPOT median", "TTFT mean", "E2E mean", "order")
     rows = (
         (name, f"{own['tpot']['n']}", _percent(own["tpot"]["mean"]), _percent(own["tpot"]["median"]),
          _percent(own["ttft"]["mean"]), _percent(own["e2e"]["mean"]), _percent(own["pairs_right"]))
         for name, own in apart.items()
     )  # fmt: skip
-    print_table(columns, rows, right=columns[1:])
+    print_table(titles, rows, right=titles[1:])
 
 
 def _cells(of: dict[str, Any]) -> tuple[str, ...]:

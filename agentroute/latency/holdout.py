@@ -52,7 +52,8 @@ def folds(records: Sequence[LatencyRecord], how: LeaveOut) -> Iterator[Fold]:
             case "anchors:3":
                 kept = {row for curve in curves for row in _anchors(curve)}
                 yield Fold(
-                    tuple(row for row in rows if row in kept), tuple(row for row in rows if row in own and row not in kept)
+                    tuple(row for row in rows if row in kept),
+                    tuple(row for row in rows if row in own and row not in kept),
                 )
 
 
@@ -61,8 +62,7 @@ def knees(records: Sequence[LatencyRecord]) -> set[tuple[str, int, int, int | No
     return {
         curve[0].curve
         for curve in _curves([row for row in records if row.n is not None])
-        if len(curve) >= 3
-        and any(b.ttft_ms / a.ttft_ms > KNEE * (b.n or 0) / (a.n or 1) for a, b in pairwise(curve))
+        if len(curve) >= 3 and any(b.ttft_ms / a.ttft_ms > KNEE * (b.n or 0) / (a.n or 1) for a, b in pairwise(curve))
     }
 
 
@@ -73,10 +73,10 @@ def _series(records: Sequence[LatencyRecord]) -> Iterator[tuple[list[LatencyReco
         if row.n is not None:
             deployments[row.deployment].append(row)
     for rows in deployments.values():
-        runs = sorted({row.run for row in rows if row.run is not None})
-        for run in runs or [None]:
+        runs: list[int | None] = [*sorted({row.run for row in rows if row.run is not None})] or [None]
+        for run in runs:
             together = [row for row in rows if row.run in {None, run}]
-            first = not runs or run == runs[0]
+            first = run == runs[0]
             yield together, {row for row in together if first or row.run is not None}
 
 

@@ -70,7 +70,7 @@ class Hull:
 def knots(hull: Hull) -> Axes:
     """The axes of a curve."""
     isl, osl, n = hull.axes
-    outside = N_KNOTS[(N_KNOTS < n[0]) | (N_KNOTS > n[-1])]
+    outside = N_KNOTS[(n[0] > N_KNOTS) | (n[-1] < N_KNOTS)]
     return _joined(isl, ISL_KNOTS), _joined(osl, OSL_KNOTS), _joined(n, outside)
 
 

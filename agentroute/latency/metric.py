@@ -74,7 +74,7 @@ class Metric:
 
     @classmethod
     def through(cls, kind: Kind, ln_loads: Array, ln_ms: Array, shape: Array) -> Metric:
-        """The metric of points; what they leave open is as in ``shape``, coefficients whose proportions are believed."""
+        """The metric of points; what they leave open is as in ``shape``, whose proportions are believed."""
         inverted = inverse(kind.kernel, ln_loads)
         terms = kind.terms(np.exp(ln_loads))
         height = float(np.median(ln_ms - np.log(np.maximum(terms @ shape, _LEAST_MS))))
@@ -100,6 +100,5 @@ class Metric:
     def ln_band(self, ln_load: Array, doublings: float) -> float:
         """Half the 80 % band as a logarithm: at a load inside the measured ones (or the nearest of them), and
         ``doublings`` beyond it."""
-        return self.kind.inside * self.spread * self.residual.doubt(ln_load) + self.kind.step * doublings**1.5
-
-
+        half: float = self.kind.inside * self.spread * self.residual.doubt(ln_load) + self.kind.step * doublings**1.5
+        return half

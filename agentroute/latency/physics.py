@@ -100,7 +100,8 @@ def nnls(matrix: Array, target: Array) -> Array:
             x = x + step * (solved - x)
             free &= x > 1e-12
         x = solved
-    return x / scale
+    result: Array = x / scale
+    return result
 
 
 def _solved(gram: Array, wanted: Array, free: NDArray[np.bool_]) -> Array:

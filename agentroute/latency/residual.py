@@ -97,5 +97,4 @@ def inverse(kernel: Kernel, loads: Array) -> Array:
     """Of the kernel between ``loads``, noise included."""
     alike = kernel(loads, loads)
     alike[np.diag_indices_from(alike)] += NOISE
-    result: Array = np.linalg.inv(alike)
-    return result
+    return np.asarray(np.linalg.inv(alike), dtype=np.float64)

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from math import exp
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.latency.curve import Curve, merged
 from agentroute.latency.layout import interpolating
+from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, tpot_terms, ttft_terms
 
 Array = NDArray[np.float64]
 
@@ -46,11 +48,25 @@ class CurveTable:
         self._shift = SHIFT * np.arange(len(axes))
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
         self._rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), -1)
+        self._coefficients = (
+            np.array([_NO_TTFT if curve is None else curve.ttft.coefficients for curve in self.curves]),
+            np.array([_NO_TPOT if curve is None else curve.tpot.coefficients for curve in self.curves]),
+        )
 
-    def at(self, ln_isl: float, ln_osl: float, ln_n: Array) -> Array:
+    def at(
+        self,
+        ln_isl: float,
+        ln_osl: float,
+        ln_n: Array,
+        *,
+        cached_tokens: float = 0.0,
+        resident_tokens: Array | float | None = None,
+    ) -> Array:
         """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
 
-        The load is given in logarithms; ``ln_n`` has shape (d,).
+        The load is given in logarithms; ``ln_n`` has shape (d,). ``cached_tokens`` of each prompt are in the KV cache
+        already; ``resident_tokens`` are there of all requests together, where it is not n times the mean context.
+        Both change the times by what their physics says.
         """
         i, u = _place(self._isl_places, ln_isl)
         j, v = _place(self._osl_places, ln_osl)
@@ -60,7 +76,20 @@ class CurveTable:
         blend = (near + np.dot((u * (1 - v), u * v), self._rows[last : last + 2])).reshape(4, -1)
         lines = blend.take(self._knots.searchsorted(ln_n + self._shift, side="right"), axis=1)
         result: Array = np.exp(lines[:2] + ln_n * lines[2:])
+        if cached_tokens or resident_tokens is not None:
+            result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
+
+    def _changed(
+        self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
+    ) -> Array:
+        """By how much the times change, shape (2, d)."""
+        ttft, tpot = self._coefficients
+        after = ttft_terms(isl, n, cached_tokens), tpot_terms(isl, osl, n, cached_tokens, resident_tokens)
+        before = ttft_terms(isl, n), tpot_terms(isl, osl, n)
+        return np.stack(
+            [(a * c).sum(axis=1) / (b * c).sum(axis=1) for a, b, c in zip(after, before, (ttft, tpot), strict=True)]
+        )
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
         """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
@@ -80,6 +109,7 @@ class CurveTable:
 
 
 _NO_AXIS = np.array([-1.0, 0.0, 1.0])
+_NO_TTFT, _NO_TPOT = np.full(FAR_TTFT.shape[1], np.nan), np.full(FAR_TPOT.shape[1], np.nan)
 
 
 def _union(axes: list[Array]) -> Array:
