@@ -88,6 +88,7 @@ class Assessment:
     def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
         self.fleet, self.ask = fleet, ask
         self._extrapolated: dict[int, bool] = {}
+        self._bands: dict[int, tuple[float, float]] = {}
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
         self.held: Floats = state.held.take(self.pool)
         self.in_flight: Floats = state.in_flight.take(self.pool)
@@ -228,7 +229,9 @@ class Assessment:
         curve = self.fleet.curves.curves[d]
         if curve is None:
             return float("nan")
-        ttft, tpot = curve.bands(self._load(d))
+        if d not in self._bands:
+            self._bands[d] = curve.bands(self._load(d))
+        ttft, tpot = self._bands[d]
         # What moves with the version moves both alike.
         wider = VERSION_BAND if curve.is_measured and self.fleet.deployments[d].profile.measured_elsewhere else 0.0
         if metric == "ttft_ms":

@@ -62,8 +62,9 @@ def test_without_measurements_times_are_the_rooflines_and_say_so() -> None:
     offer = outlook(unmeasured(), 8_000, 1_000)
     for estimate in (offer.ttft_alone_ms, offer.ttft_full_ms, offer.cost_usd):
         assert estimate is not None
-        assert estimate.source == "derived"
         assert estimate.extrapolated
+    assert offer.ttft_alone_ms.source == offer.ttft_full_ms.source == "derived"  # type: ignore[union-attr]
+    assert offer.cost_usd.source == "assumed", "as the price is"  # type: ignore[union-attr]
     assert offer.workload.n == int(offer.n_max.mean)  # type: ignore[union-attr]
 
 

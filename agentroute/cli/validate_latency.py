@@ -89,13 +89,16 @@ class Rooflines:
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], ClosedLoop | Unknown] = {}
         self._shapes: dict[int, Shape] = {}
+        self._curves: dict[int, Curve] = {}
 
     def curve(self, fold: Fold) -> Curve | None:
         """The curve of what a fold knows; of nothing: its roofline's."""
         of = (fold.known or fold.asked)[0]
         found = self._of(of)
         if not fold.known:
-            return None if isinstance(found, Unknown) else found.curve()
+            if isinstance(found, ClosedLoop) and id(found) not in self._curves:
+                self._curves[id(found)] = found.curve()
+            return self._curves.get(id(found))
         if isinstance(found, ClosedLoop) and id(found) not in self._shapes:
             self._shapes[id(found)] = found.shape()
         shape = None if isinstance(found, Unknown) else self._shapes[id(found)]

@@ -56,8 +56,8 @@ class Hull:
 
     def nearest(self, load: Array) -> Array:
         """``load``, brought inside."""
-        first, last = ([axis[end] for axis in self.axes] for end in (0, -1))
-        return np.clip(load, first, last)
+        inside = [min(max(x, axis[0]), axis[-1]) for x, axis in zip(load, self.axes, strict=True)]
+        return np.array(inside)
 
     def support(self, load: Array) -> float:
         """How much of a linear interpolation at ``load`` would rest on measured cells, from 0.0 to 1.0."""

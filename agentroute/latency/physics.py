@@ -86,9 +86,14 @@ def nnls(matrix: Array, target: Array) -> Array:
     gram[np.diag_indices_from(gram)] += 1e-11
     count = len(wanted)
     # Mostly few are zero: without those that come out below it is a good start.
-    free, x = np.ones(count, dtype=np.bool_), np.zeros(count)
-    while free.any() and ((x := _solved(gram, wanted, free)) < 0.0).any():
+    free = np.ones(count, dtype=np.bool_)
+    while free.any():
+        x = _solved(gram, wanted, free)
+        if (x >= 0.0).all():
+            break
         free &= x > 0.0
+    else:
+        x = np.zeros(count)
     for _ in range(3 * count):
         slope = np.where(free, -np.inf, wanted - gram @ x)
         entering = int(slope.argmax())

@@ -80,6 +80,21 @@ class CurveTable:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
 
+    def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
+        """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
+
+        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d).
+        """
+        (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
+        brackets = self._knots.searchsorted(ln_n + self._shift, side="right")
+        cells = self._rows.reshape(len(self._isl), len(self._osl), 4, -1)
+        lines = np.zeros((*ln_n.shape, 4))
+        for x, along in ((i, 1.0 - u), (i + 1, u)):
+            for y, across in ((j, 1.0 - v), (j + 1, v)):
+                lines += (along * across)[:, None, None] * cells[x[:, None], y[:, None], :, brackets]
+        result: Array = np.exp(np.moveaxis(lines[..., :2] + ln_n[..., None] * lines[..., 2:], -1, 0))
+        return result
+
     def _changed(
         self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
     ) -> Array:
@@ -122,4 +137,10 @@ def _union(axes: list[Array]) -> Array:
 def _place(knots: list[float], x: float) -> tuple[int, float]:
     """The bracket of ``x`` and its place in it: 0 to 1 inside, beyond that outside the first and the last."""
     k = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+    return k, (x - knots[k]) / (knots[k + 1] - knots[k])
+
+
+def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
+    """The same for many."""
+    k = np.clip(knots.searchsorted(x, side="right") - 1, 0, len(knots) - 2)
     return k, (x - knots[k]) / (knots[k + 1] - knots[k])
