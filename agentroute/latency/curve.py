@@ -11,8 +11,8 @@ Tried on the public points, and not better: curves each on their own (PCHIP in t
 2.4 %); the residual interpolated along its own curve alone (2.8 %); a noise or a kernel chosen for each deployment, by
 likelihood or by leaving points out (2.3 to 2.6 %, and slower); outliers weighed less (2.5 %); further terms, isl^2,
 context alone, sqrt(n) isl / osl (2.4 %); for TTFT the smooth kernel (9.8 instead of 8.9 %, and across a knee worse).
-Beyond the greatest concurrency: the roofline's ratio alone (TPOT 9.6 %, TTFT 28 %), that of coefficients that the
-points alone tell (8.9 and 24.5 %), the slope of the last two points (10 and 27 %), instead of 8.6 and 24 %.
+Beyond the greatest concurrency: the roofline's ratio alone (TPOT 9.6 %, TTFT 28 %), coefficients that the points alone
+tell (8.9 and 24 %), the slope of the last two points (10 and 27 %), instead of 8.2 and 25 %.
 """
 
 from __future__ import annotations
@@ -67,21 +67,20 @@ class Curve:
         ]
         if not rows:
             return None
-        data = _thinned(np.log(np.array(rows, dtype=np.float64)))
-        return cls._through(data[:, :3], data[:, 3], data[:, 4], shape or TYPICAL, _tails(points), measured=True)
+        data, hull = _thinned(np.log(np.array(rows, dtype=np.float64)))
+        return cls._through(data, hull, shape or TYPICAL, _tails(points), measured=True)
 
     @classmethod
     def derived(cls, loads: Array, ttft_ms: Array, tpot_ms: Array) -> Curve:
         """The curve through what a roofline says at ``loads`` (isl, osl, n), shape (m, 3), with nothing measured."""
-        return cls._through(np.log(loads), np.log(ttft_ms), np.log(tpot_ms), TYPICAL, {}, measured=False)
+        data = np.log(np.column_stack([loads, ttft_ms, tpot_ms]))
+        return cls._through(data, Hull.of(data[:, :3]), TYPICAL, {}, measured=False)
 
     @classmethod
-    def _through(
-        cls, loads: Array, ln_ttft: Array, ln_tpot: Array, shape: Shape, tails: Tails, *, measured: bool
-    ) -> Curve:
-        hull = Hull.of(loads)
-        ttft, tpot = Metric.through(TTFT, loads, ln_ttft, shape.ttft), Metric.through(TPOT, loads, ln_tpot, shape.tpot)
-        axes = knots(hull)
+    def _through(cls, data: Array, hull: Hull, shape: Shape, tails: Tails, *, measured: bool) -> Curve:
+        loads, axes = data[:, :3], knots(hull)
+        ttft = Metric.through(TTFT, loads, data[:, 3], shape.ttft)
+        tpot = Metric.through(TPOT, loads, data[:, 4], shape.tpot)
         values = lay_out((ttft, tpot), hull, loads, axes)
         return cls(axes, values[0], values[1], ttft, tpot, hull, measured, tails)
 
@@ -96,14 +95,14 @@ class Curve:
 
     def doublings_outside(self, load: tuple[float, float, float]) -> float:
         """How far ``load`` (logarithms) lies outside the measured range, in doublings summed over the axes."""
-        return self.hull.doublings_outside(np.array(load))
+        return float(self.hull.outside(np.array(load)).sum())
 
     def bands(self, load: tuple[float, float, float]) -> tuple[float, float]:
         """Half the 80 % band of the mean TTFT and TPOT at ``load`` (logarithms), as fractions: a time lies between
         ``mean / (1 + band)`` and ``mean * (1 + band)``."""
         if not self.is_measured:
             return float(np.expm1(TTFT.derived)), float(np.expm1(TPOT.derived))
-        near, beyond = self.hull.nearest(np.array(load)), self.doublings_outside(load)
+        near, beyond = self.hull.nearest(np.array(load)), self.hull.outside(np.array(load))
         ttft, tpot = (float(np.expm1(metric.ln_band(near, beyond))) for metric in (self.ttft, self.tpot))
         return ttft, tpot
 
@@ -117,13 +116,14 @@ def merged(values: Array, most: int) -> Array:
     return np.concatenate([np.full(len(group), group.mean()) for group in groups])[nth]
 
 
-def _thinned(data: Array) -> Array:
-    """Rows (load, TTFT, TPOT) in ascending order of their load, as many as can be dealt with."""
+def _thinned(data: Array) -> tuple[Array, Hull]:
+    """Rows (load, TTFT, TPOT) in ascending order of their load, as many as can be dealt with, and their hull."""
     most = MOST_KNOTS
     while True:
         rows = _averaged(np.column_stack([*(merged(data[:, axis], most) for axis in range(3)), data[:, 3:]]))
-        if most <= 2 or (len(rows) <= MOST_ROWS and Hull.of(rows[:, :3]).measured.size <= MOST_CELLS):
-            return rows
+        hull = Hull.of(rows[:, :3])
+        if most <= 2 or (len(rows) <= MOST_ROWS and hull.measured.size <= MOST_CELLS):
+            return rows, hull
         most = most * 3 // 4
 
 

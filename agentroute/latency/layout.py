@@ -50,9 +50,10 @@ class Hull:
             measured[i, j, span[0] : span[-1] + 1] = True
         return cls((isl, osl, n), measured)
 
-    def doublings_outside(self, load: Array) -> float:
-        """How far ``load`` (logarithms) lies outside, in doublings summed over the axes."""
-        return float(np.abs(load - self.nearest(load)).sum()) / _LN2
+    def outside(self, load: Array) -> Array:
+        """How far ``load`` (logarithms) lies outside on each axis, in doublings."""
+        result: Array = np.abs(load - self.nearest(load)) / _LN2
+        return result
 
     def nearest(self, load: Array) -> Array:
         """``load``, brought inside."""
@@ -61,7 +62,7 @@ class Hull:
 
     def support(self, load: Array) -> float:
         """How much of a linear interpolation at ``load`` would rest on measured cells, from 0.0 to 1.0."""
-        if self.doublings_outside(load) > 1e-9:
+        if self.outside(load).max() > 1e-9:
             return 0.0
         isl, osl, n = (interpolating(axis, x[None])[0] for axis, x in zip(self.axes, load, strict=True))
         return float(np.einsum("ijk,i,j,k->", self.measured, isl, osl, n))

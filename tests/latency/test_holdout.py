@@ -14,7 +14,7 @@ def row(
     return LatencyRecord(of, "m", "g", "e", None, None, None, isl, 128, n, ttft, tpot, run=run)
 
 
-def left(rows: list[LatencyRecord], how: LeaveOut) -> list[tuple[list[int | None], list[int | None]]]:
+def left(rows: list[LatencyRecord], how: LeaveOut) -> list[tuple[list[int], list[int]]]:
     return [(sorted(r.n or 0 for r in f.known), sorted(r.n or 0 for r in f.asked)) for f in folds(rows, how)]
 
 
