@@ -2,9 +2,9 @@
 
 TPOT is one decode step and the prompts read in between: a + b n + c n context + d sqrt(n) + e n ISL / OSL
 + f n ISL^2 / OSL. The context is ISL + OSL / 2 on average; n ISL / OSL is what a closed loop reads of prompts in one
-step, and the last term their attention: without it the roofline's 131,072 tokens bend what it says of 8,192. TTFT is reading one's own
-prompt behind some of the others'. Measured coefficients come from ``Coefficients.fit``; what the points leave open is
-left to a ``Shape``: the roofline's, where there is one.
+step, and the last term their attention: without it the roofline's 131,072 tokens bend what it says of 8,192. TTFT is
+reading one's own prompt behind some of the others'. What points leave open of the coefficients is left to a ``Shape``:
+the roofline's, where there is one.
 """
 
 from __future__ import annotations
