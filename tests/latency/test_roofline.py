@@ -331,9 +331,11 @@ def test_more_sequences_are_never_faster_and_never_write_fewer_tokens(
 def test_a_warm_prompt_takes_no_longer_than_a_cold_one_and_longer_than_its_new_tokens_alone(
     made: Roofline, n: int, tokens: float, cached: float
 ) -> None:
+    # With stages, a step more fills them better: a slightly longer prompt can be a little faster.
+    slack = SLACK if made.pp == 1 else 1.01
     warm = made.prefill(tokens, cached * tokens, n).total_s
-    assert warm <= made.prefill(tokens, 0, n).total_s * SLACK
-    assert warm >= made.prefill(tokens - cached * tokens, 0, n).total_s / SLACK
+    assert warm <= made.prefill(tokens, 0, n).total_s * slack
+    assert warm >= made.prefill(tokens - cached * tokens, 0, n).total_s / slack
 
 
 @given(made=rooflines(), n=N, context=CONTEXT)
