@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -40,6 +41,8 @@ def kind(group: Layers) -> str:
     return "sliding" if sliding else group.attention.kind
 
 
+DEGREE = r"(?:tp|pp|adp|ep)\d+"
+
 MEASUREMENTS: list[tuple[str, Measurement]] = [
     (name, block) for name in PROFILES for block in C.profile(name).measurements
 ]
@@ -55,14 +58,18 @@ def test_a_profile_is_named_by_its_path_and_filed_under_its_model(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_names_its_engine_and_its_accelerator_in_its_path(name: str) -> None:
+def test_a_profile_names_its_engine_its_accelerator_and_its_split_in_its_path(name: str) -> None:
+    """After them stand the weights' type, the engine's version and a run, in this order, each only where needed."""
     profile = C.profile(name)
-    engine, accelerator, *split = name.split("/")[1].split("-")
+    engine, accelerator, rest = name.split("/")[1].split("-", 2)
     assert engine == profile.engine.name
     assert accelerator == (profile.accelerator or "").split("_")[0]
+    split = rf"disagg(-[pd]\d+(-{DEGREE})+)*" if profile.disaggregated else rf"{DEGREE}(-{DEGREE})*"
+    version = re.escape(profile.engine.version or "unversioned")
+    found = re.fullmatch(rf"({split})(-{profile.precision.weights})?(-{version})?(-run\d+)?", rest)
+    assert found is not None
     if profile.sharding:
-        degrees = {"adp" + str(profile.sharding.attention_dp), *str(profile.sharding).split()}
-        assert set(split) <= degrees
+        assert set(found[1].split("-")) <= {f"adp{profile.sharding.attention_dp}", *str(profile.sharding).split()}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -342,8 +349,8 @@ def test_what_the_source_does_not_say_is_unknown(name: str) -> None:
         (Catalogue.accelerator, "h100-sxm", "there is no accelerator 'h100-sxm'; did you mean 'h100_sxm'?"),
         (
             Catalogue.profile,
-            "gpt-oss-120b/vllm-h100-tp4",
-            "there is no profile 'gpt-oss-120b/vllm-h100-tp4'; did you mean 'gpt-oss-120b/vllm-h100-tp2'?",
+            "gpt-oss-120b/vllm-h10-tp8",
+            "there is no profile 'gpt-oss-120b/vllm-h10-tp8'; did you mean 'gpt-oss-120b/vllm-h100-tp8'?",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """The shipped profiles out of a table of measured loads: one for every deployment with three loads in a curve.
 
-Run by ``make catalogue``. The same table gives the same files, byte for byte; the folder of profiles holds nothing else.
+Run by ``make catalogue``. The same table gives the same files, byte for byte; the folder holds nothing else.
 """
 
 from __future__ import annotations

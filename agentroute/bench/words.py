@@ -142,8 +142,8 @@ def _oddities(rows: Sequence[LatencyRecord]) -> Iterator[str]:
     if falls:
         _, before, after = min(falls, key=lambda step: step[0])
         yield (
-            f"The measured TTFT falls in places as the load rises, most from {before.n} to {after.n} requests in flight "
-            f"({before.isl:,} tokens in, {before.osl:,} out): kept as published."
+            f"The measured TTFT falls in places as the load rises, most from {before.n} to {after.n} requests in "
+            f"flight ({before.isl:,} tokens in, {before.osl:,} out): kept as published."
         )
 
 
