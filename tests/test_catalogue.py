@@ -315,7 +315,12 @@ def test_a_measurement_names_its_source_and_its_licence(name: str, block: Measur
     assert provenance.licence == "Apache-2.0"
     assert provenance.quality is not None
     assert provenance.engine_version == C.profile(name).engine.version
-    assert len(block.points) >= (5 if C.profile(name).disaggregated is None else 3)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_three_loads_at_least(name: str) -> None:
+    """How many of one curve: ``tests/bench/test_catalogue.py``."""
+    assert len(C.profile(name).points) >= 3
 
 
 @pytest.mark.parametrize(("name", "block"), MEASUREMENTS, ids=[name for name, _ in MEASUREMENTS])

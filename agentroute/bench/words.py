@@ -84,7 +84,7 @@ def _facts(rows: Sequence[LatencyRecord]) -> Iterator[str]:
     if head.model in _OF_MODEL:
         yield _OF_MODEL[head.model]
     if isinstance(head.split, Disaggregated) and "ai-dynamo" in (head.notes or "") and head.version:
-        yield "The engine version is that of the Dynamo image which it came with."
+        yield "Its version is that of the Dynamo image that it came in."
     if "adpNone" in head.deployment and head.split and " ep" in str(head.split):
         yield "The source does not say the attention replicas; the split is the one that its expert ranks leave."
     yield from _runs(rows)
