@@ -82,6 +82,11 @@ def test_an_accelerator_is_named_by_its_path(name: str) -> None:
     assert C.accelerator(name).name == name
 
 
+def test_names_are_had_without_reading_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Profile, "load", lambda path: pytest.fail(f"{path} was read"))
+    assert Catalogue().profile_names == PROFILES
+
+
 # ---- the files refer to each other
 
 
