@@ -23,8 +23,8 @@ PRIOR_POINTS = 8.0
 STEPS = np.array([1.0, 0.5, 1.0])
 """What a doubling of ISL, OSL and n counts beyond the measured loads. Leaving out the greatest n, ISL or OSL of every
 public deployment, 80 % were within so much (logarithm): n by 2, TTFT 0.32 and TPOT 0.10; ISL by 2, 0.32 and 0.09, by 8,
-0.86 and 0.23; OSL by 2, 0.27 and 0.07, by 8, 0.37 and 0.14. So a half is enough for OSL, and TPOT is surer than
-+-30 % up to three doublings."""
+0.86 and 0.13; OSL by 2, 0.27 and 0.06, by 8, 0.37 and 0.15. So a half is enough for OSL, and TPOT is surer than
++-30 % up to two doublings."""
 
 _LEAST_MS = 1e-12
 

@@ -45,7 +45,7 @@ def test_where_prompts_are_read_elsewhere_they_do_not_slow_the_answers() -> None
 
 @pytest.mark.parametrize("model", MODELS)
 def test_its_shape_follows_it(model: str) -> None:
-    """Five and six terms cannot hold every bend of a roofline over four powers of ten, but its course."""
+    """Six terms cannot hold every bend of a roofline over four powers of ten, but its course."""
     ttft, tpot = loop(model).times_ms(FAR)
     shape = loop(model).shape()
     assert np.median(np.abs(FAR_TTFT @ shape.ttft / ttft - 1)) < 0.15
