@@ -30,7 +30,10 @@ def read(kind: type[F], path: Path) -> F:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Models, accelerators, prices and profiles by name; each file is read when it is first asked for."""
+    """Models, accelerators, prices and profiles by name.
+
+    A folder is listed, and a file read, when it is first asked for, and then kept.
+    """
 
     folder: Path = FOLDER
     _read: dict[Path, object] = field(default_factory=dict, repr=False, compare=False)
@@ -102,13 +105,16 @@ class Catalogue:
         return sorted(self._files("deployments"))
 
     def _files(self, kind: str) -> Mapping[str, Path]:
-        root = self.folder / kind
-        return {path.relative_to(root).with_suffix("").as_posix(): path for path in root.rglob("*.toml")}
+        return self._get(self.folder / kind, lambda root: {_named(root, path): path for path in root.rglob("*.toml")})
 
     def _get(self, path: Path, load: Callable[[Path], T]) -> T:
         if path not in self._read:
             self._read[path] = load(path)
         return self._read[path]  # type: ignore[return-value]
+
+
+def _named(root: Path, path: Path) -> str:
+    return path.relative_to(root).with_suffix("").as_posix()
 
 
 @cache

@@ -229,10 +229,13 @@ class Profile(Frozen):
         text = read_text(path, ProfileError)
         return validate(cls, parse(text, path, ProfileError), text=text, path=path, error=ProfileError)
 
-    def save(self, path: str | Path, *, comment: str = "") -> None:
-        """Write the profile as TOML, under ``comment``; reading it back gives an equal profile."""
+    def to_toml(self, *, comment: str = "") -> str:
+        """The profile as the text of a TOML file, under ``comment``."""
         from agentroute.toml import dumps
 
         text = dumps(self.model_dump(exclude_none=True, exclude_defaults=True), inline=frozenset({"points"}))
-        lines = "".join(f"# {line}\n" for line in comment.splitlines())
-        Path(path).write_text(lines + text, encoding="utf-8")
+        return "".join(f"# {line}\n" for line in comment.splitlines()) + text
+
+    def save(self, path: str | Path, *, comment: str = "") -> None:
+        """Write the profile as TOML, under ``comment``; reading it back gives an equal profile."""
+        Path(path).write_text(self.to_toml(comment=comment), encoding="utf-8")

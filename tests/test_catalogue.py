@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -41,6 +42,8 @@ def kind(group: Layers) -> str:
     return "sliding" if sliding else group.attention.kind
 
 
+DEGREE = r"(?:tp|pp|adp|ep)\d+"
+
 MEASUREMENTS: list[tuple[str, Measurement]] = [
     (name, block) for name in PROFILES for block in C.profile(name).measurements
 ]
@@ -56,14 +59,18 @@ def test_a_profile_is_named_by_its_path_and_filed_under_its_model(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_names_its_engine_and_its_accelerator_in_its_path(name: str) -> None:
+def test_a_profile_names_its_engine_its_accelerator_and_its_split_in_its_path(name: str) -> None:
+    """After them stand the weights' type, the engine's version and a run, in this order, each only where needed."""
     profile = C.profile(name)
-    engine, accelerator, *split = name.split("/")[1].split("-")
+    engine, accelerator, rest = name.split("/")[1].split("-", 2)
     assert engine == profile.engine.name
     assert accelerator == (profile.accelerator or "").split("_")[0]
+    split = rf"disagg(-[pd]\d+(-{DEGREE})+)*" if profile.disaggregated else rf"{DEGREE}(-{DEGREE})*"
+    version = re.escape(profile.engine.version or "unversioned")
+    found = re.fullmatch(rf"({split})(-{profile.precision.weights})?(-{version})?(-run\d+)?", rest)
+    assert found is not None
     if profile.sharding:
-        degrees = {"adp" + str(profile.sharding.attention_dp), *str(profile.sharding).split()}
-        assert set(split) <= degrees
+        assert set(found[1].split("-")) <= {f"adp{profile.sharding.attention_dp}", *str(profile.sharding).split()}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -74,6 +81,11 @@ def test_a_model_is_named_by_its_path(name: str) -> None:
 @pytest.mark.parametrize("name", ACCELERATORS)
 def test_an_accelerator_is_named_by_its_path(name: str) -> None:
     assert C.accelerator(name).name == name
+
+
+def test_names_are_had_without_reading_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Profile, "load", lambda path: pytest.fail(f"{path} was read"))
+    assert Catalogue().profile_names == PROFILES
 
 
 # ---- the files refer to each other
@@ -342,7 +354,12 @@ def test_a_measurement_names_its_source_and_its_licence(name: str, block: Measur
     assert provenance.licence == "Apache-2.0"
     assert provenance.quality is not None
     assert provenance.engine_version == C.profile(name).engine.version
-    assert len(block.points) >= (5 if C.profile(name).disaggregated is None else 3)
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_three_loads_at_least(name: str) -> None:
+    """How many of one curve: ``tests/bench/test_catalogue.py``."""
+    assert len(C.profile(name).points) >= 3
 
 
 @pytest.mark.parametrize(("name", "block"), MEASUREMENTS, ids=[name for name, _ in MEASUREMENTS])
@@ -376,8 +393,8 @@ def test_what_the_source_does_not_say_is_unknown(name: str) -> None:
         (Catalogue.accelerator, "h100-sxm", "there is no accelerator 'h100-sxm'; did you mean 'h100_sxm'?"),
         (
             Catalogue.profile,
-            "gpt-oss-120b/vllm-h100-tp4",
-            "there is no profile 'gpt-oss-120b/vllm-h100-tp4'; did you mean 'gpt-oss-120b/vllm-h100-tp2'?",
+            "gpt-oss-120b/vllm-h10-tp8",
+            "there is no profile 'gpt-oss-120b/vllm-h10-tp8'; did you mean 'gpt-oss-120b/vllm-h100-tp8'?",
         ),
     ],
 )

@@ -354,7 +354,7 @@ def test_a_mistake_in_json_is_found_where_earlier_elements_lack_the_key(tmp_path
         ("http://127.0.0.1:8001", "http://host/v1?key=1", "deployments[0].base_url", "must not have a query"),
         ('adapter = "openai"', 'adapter = "opnai"', "deployments[1].adapter", "did you mean 'openai'?"),
         ('adapter = "openai"', 'adaptor = "openai"', "deployments[1].adaptor", "did you mean 'adapter'?"),
-        ("vllm-h100-tp4", "vllm-h100-tp3", "deployments[0].profile", "did you mean 'qwen3-32b/vllm-h100-tp4'?"),
+        ("vllm-h100-tp4", "vlm-h100-tp4", "deployments[0].profile", "did you mean 'qwen3-32b/vllm-h100-tp4'?"),
         ('allow = ["one", "two"]', 'allow = ["one", "tow"]', "routes.default.allow", "did you mean 'two'?"),
         ('allow = ["one", "two"]', "allow = []", "routes.default.allow", "at least 1 item"),
         ('objective = "fit"', 'objective = "fot"', "routes.batch.objective", "did you mean 'fit'?"),

@@ -139,6 +139,10 @@ def test_every_shipped_profile_has_an_outlook_or_says_what_it_lacks() -> None:
                 assert offer.n_max is None, name
                 assert offer.ceilings.unknown["kv_capacity"] == "the profile does not say how its weights are kept"
                 continue
+            if deployment.profile.engine.name == "trtllm" and deployment.profile.model == "gpt-oss-120b":
+                assert offer.n_max is None, name
+                assert "of several sizes are not known here" in offer.ceilings.unknown["kv_capacity"]
+                continue
             assert offer.n_max is not None, name
             assert offer.ceilings.binding is not None, name
             assert (offer.ttft_full_ms is not None) == (offer.n_max.mean >= 1), name

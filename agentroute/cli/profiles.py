@@ -11,10 +11,11 @@ import typer
 
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import Catalogue, shipped
-from agentroute.cli import profiles_from, profiles_import
+from agentroute.cli import profiles_from, profiles_import, profiles_plot
 from agentroute.cli.options import Json
 from agentroute.cli.outlook import outlook_json, print_outlook
 from agentroute.cli.output import EXIT_USAGE, print_json, print_table, say
+from agentroute.cli.profiles_wanted import Wanted
 from agentroute.cli.size import OUTPUT, span
 from agentroute.compiled import window_tokens
 from agentroute.errors import FileError
@@ -24,24 +25,38 @@ from agentroute.outlook import stand
 from agentroute.profile import Profile
 from agentroute.reasons import sources
 
-app = typer.Typer(no_args_is_help=True, help="List, show and validate profiles; print the schema of a profile file.")
+app = typer.Typer(
+    no_args_is_help=True, help="List, show, plot and validate profiles; print the schema of a profile file."
+)
 app.command("from-log")(profiles_from.from_log)
 app.command("from-server")(profiles_from.from_server)
 app.command("import")(profiles_import.import_)
+app.command("plot")(profiles_plot.plot)
 
 
 @app.command("list")
-def list_(as_json: Json = False) -> None:
-    """List the shipped profiles."""
-    profiles = [shipped().profile(name) for name in shipped().profile_names]
+def list_(
+    model: Annotated[str | None, typer.Option("--model", help="Of this model: its name or a hub id.")] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", help="On this accelerator, e.g. h200_sxm or h200.")] = None,
+    engine: Annotated[str | None, typer.Option("--engine", help="Under this engine, e.g. vllm.")] = None,
+    sharding: Annotated[
+        str | None, typer.Option("--sharding", help="With this in its split, e.g. tp8, 'tp8 ep8' or disagg.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped profiles, or those of one model, accelerator, engine or split."""
+    wanted = Wanted.of(shipped(), model=model, gpu=gpu, engine=engine, sharding=sharding)
+    profiles = [profile for name in shipped().profile_names if wanted.takes(profile := shipped().profile(name))]
+    if not profiles:
+        say(f"no shipped profile is {wanted}; there are {len(shipped().profile_names)} in all")
     if as_json:
         print_json("profiles list", {"profiles": [_summary(profile) for profile in profiles]})
-        return
-    print_table(
-        ("profile", "model", "engine", "accelerator", "sharding", "points", "loads"),
-        (_row(profile) for profile in profiles),
-        right=("points",),
-    )
+    elif profiles:
+        print_table(
+            ("profile", "model", "engine", "accelerator", "sharding", "points", "loads"),
+            (_row(profile) for profile in profiles),
+            right=("points",),
+        )
 
 
 @app.command("show")

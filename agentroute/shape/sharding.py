@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import model_validator
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from agentroute.origin import Count, Frozen
 
@@ -36,6 +38,11 @@ class Sharding(Frozen):
             raise ValueError(f"dcp must divide tp = {self.tp}, got {self.dcp}")
         return self
 
+    @model_serializer(mode="wrap")
+    def _written(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A file says ``tp`` always: an empty table would read as if nothing was known."""
+        return {"tp": self.tp, **rest(self)}
+
     @property
     def accelerators(self) -> int:
         """How many accelerators one worker group takes."""
@@ -57,6 +64,11 @@ class Workers(Frozen):
     """How many identical worker groups; default 1."""
     sharding: Sharding
     """The split of each of them."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, rest: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A file says how many always, as it does ``tp``."""
+        return {"workers": self.workers, **rest(self)}
 
     @property
     def accelerators(self) -> int:

@@ -11,11 +11,27 @@ from dataclasses import replace
 
 from timing import line
 
+from agentroute.catalogue import shipped
 from agentroute.fleet import Fleet
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
 RUNS = 4_000
+
+SEVENTEEN = (
+    "deepseek-v3/sglang-b200-tp4-ep4", "deepseek-v3/sglang-h200-disagg", "deepseek-v3/sglang-h200-tp8",
+    "deepseek-v3/trtllm-b200-adp8-ep8", "deepseek-v3/trtllm-b200-tp8", "gpt-oss-120b/vllm-b200-tp1",
+    "gpt-oss-120b/vllm-h100-tp2", "llama-3.1-70b/trtllm-h200-tp2", "llama-3.1-70b/vllm-h100-tp4",
+    "llama-3.1-8b/sglang-h200-tp1", "llama-3.1-8b/trtllm-h100-tp1", "minimax-m2.5/vllm-b200-tp4",
+    "minimax-m2.5/vllm-h200-tp8", "qwen3-235b-a22b/trtllm-h100-tp8-ep8", "qwen3-235b-a22b/vllm-h200-tp4",
+    "qwen3-32b/trtllm-h100-tp2", "qwen3-32b/vllm-h100-tp4",
+)  # fmt: skip
+"""Shipped profiles that are always the same, so that figures of different days compare; a fleet of a common size."""
+
+
+def seventeen() -> Fleet:
+    """A fleet of ``SEVENTEEN``."""
+    return Fleet(shipped().deployment(shipped().profile(name)) for name in SEVENTEEN)
 
 
 def percentiles(taken_ns: list[int]) -> dict[str, float]:
@@ -59,21 +75,33 @@ def tasks(count: int) -> list[Task]:
 
 
 def decide() -> None:
-    """``Router.decide`` over the shipped profiles, everything feasible; nothing is cached between tasks."""
-    router = Router(Fleet.shipped())
+    """``Router.decide`` over seventeen profiles, everything feasible; nothing is cached between tasks."""
+    router = Router(seventeen())
     line("decide", len(router.fleet), **percentiles(cpu_time(router.decide, tasks(RUNS))))
+
+
+def shipped_fleet() -> None:
+    """Reading every shipped profile, making a router of them, and ``Router.decide`` over all of them."""
+    start = time.thread_time_ns()
+    fleet = Fleet.shipped()
+    read = time.thread_time_ns()
+    router = Router(fleet)
+    made = time.thread_time_ns()
+    line("read_shipped", len(fleet), seconds=round((read - start) / 1e9, 3))
+    line("router_of_shipped", len(fleet), seconds=round((made - read) / 1e9, 3))
+    line("decide_shipped", len(fleet), **percentiles(cpu_time(router.decide, tasks(RUNS))))
 
 
 def decide_hard() -> None:
     """``Router.decide`` for a task with a hard SLO and a need, which some deployments cannot take."""
-    router = Router(Fleet.shipped())
+    router = Router(seventeen())
     hard = [replace(task, ttft_ms=2_000, needs=frozenset({"tools"})) for task in tasks(RUNS)]
     line("decide_hard_slo_and_needs", len(router.fleet), **percentiles(cpu_time(router.decide, hard)))
 
 
 def acquire() -> None:
     """``Router.acquire`` and the release of its lease."""
-    router = Router(Fleet.shipped())
+    router = Router(seventeen())
 
     def hold(task: Task) -> None:
         with router.acquire(task):
@@ -84,7 +112,7 @@ def acquire() -> None:
 
 def explain() -> None:
     """``Decision.explain``, which nobody pays for who does not call it."""
-    router = Router(Fleet.shipped())
+    router = Router(seventeen())
     decisions = [router.decide(task) for task in tasks(200)]
     taken = []
     for decision in decisions:
@@ -123,6 +151,7 @@ def _start(code: str) -> float:
 if __name__ == "__main__":
     floor()
     decide()
+    shipped_fleet()
     decide_hard()
     acquire()
     explain()

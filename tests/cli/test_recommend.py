@@ -117,7 +117,8 @@ def test_explain_names_every_deployment_once_and_says_why() -> None:
 def test_what_you_pay_is_what_it_costs() -> None:
     def usd(*price: str) -> float:
         args = ("--context", "2000", "--output", "100", "--model", "qwen3-32b", *price, "--json")
-        cost: float = agentroute("recommend", *args).json["candidates"][0]["cost_usd"]["mean"]
+        by_name = {one["deployment"]: one for one in agentroute("recommend", *args).json["candidates"]}
+        cost: float = by_name["qwen3-32b/vllm-h100-tp4"]["cost_usd"]["mean"]
         return cost
 
     assert usd("--price", "h100_sxm=5") == pytest.approx(2 * usd("--price", "h100_sxm=2.5"))
