@@ -68,7 +68,7 @@ def from_log(
     notes = (*started.pool_notes, *started.remarks, *_overruled(started, known), *_gaps(started, profile))
     more = {"read": facts, "unknown": started.unknown()}
     say(f"  unknown: {', '.join(started.unknown()) or 'nothing'}")
-    _write("profiles from-log", profile, output, notes, force=force, as_json=as_json, more=more)
+    write("profiles from-log", profile, output, notes, force=force, as_json=as_json, more=more)
 
 
 def from_server(
@@ -81,9 +81,9 @@ def from_server(
 ) -> None:
     """Write a profile of what a running server says of itself; what it does not say stays unknown."""
     wire, discovery = discover(url, api_key_env)
-    profile = profile_of(_name(name, model_id(discovery.models[0])), url, discovery)
+    profile = profile_of(name_of(name, model_id(discovery.models[0])), url, discovery)
     say(f"{printable(url)}: {heard_from(wire, discovery)}")
-    _write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
+    write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
 
 
 def text_of(file: Path) -> str:
@@ -127,7 +127,7 @@ def profile_of_log(started: Started, file: Path, name: str | None, known: Known 
     )
     return Profile(
         format=1,
-        name=_name(name, model or started.engine),
+        name=name_of(name, model or started.engine),
         model=shipped_model(model) if model else None,
         accelerator=known.accelerator or _accelerator(started),
         accelerator_count=known.accelerator_count,
@@ -166,7 +166,8 @@ def _overruled(started: Started, known: Known) -> list[str]:
     return notes
 
 
-def _name(given: str | None, model: str) -> str:
+def name_of(given: str | None, model: str) -> str:
+    """The profile's name: the one that was given, else a short one from the model; raises ``UsageError``."""
     try:
         return short_name(model) if given is None else TypeAdapter(origin.Name).validate_python(given)
     except ValidationError:
@@ -186,7 +187,7 @@ def _gaps(started: Started, profile: Profile) -> Sequence[str]:
     return gaps
 
 
-def _write(
+def write(
     command: str,
     profile: Profile,
     output: Path | None,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.latency.points import STATISTICS, Measured, Point, Statistic
+from agentroute.latency.points import STATISTICS, Measured, Point, Statistic, noise_of
 
 Array = NDArray[np.float64]
 
@@ -93,8 +94,8 @@ class Curve:
             ln_ttft=_rising(_fill(known_ttft, measured, axes, *_exponents(loads, ttft, TTFT_LAW)), measured),
             ln_tpot=_rising(_fill(known_tpot, measured, axes, *_exponents(loads, tpot, TPOT_LAW)), measured),
             measured=measured.astype(np.float64),
-            ttft_band=_band(cells, ttft, axes[2], TTFT_BAND),
-            tpot_band=_band(cells, tpot, axes[2], TPOT_BAND),
+            ttft_band=hypot(_band(cells, ttft, axes[2], TTFT_BAND), noise_of(point.ttft_ms for point in points)),
+            tpot_band=hypot(_band(cells, tpot, axes[2], TPOT_BAND), noise_of(point.tpot_ms for point in points)),
             tails=_tails(points),
         )
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import sqrt
+from statistics import fmean
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from agentroute.origin import Count, Frozen, Milliseconds, Provenance, Text, Tokens
+from agentroute.origin import Count, Flag, Frozen, Milliseconds, Positive, Provenance, Share, Text, Tokens
 
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 STATISTICS: tuple[Statistic, ...] = ("mean", "p50", "p90", "p95", "p99")
+
+Loop = Literal["closed", "open"]
+"""closed: a fixed number of clients, each of which sends its next request when the last one has ended; open: requests
+are sent at a rate, whatever the server does."""
 
 
 class Measured(Frozen):
@@ -25,6 +32,9 @@ class Measured(Frozen):
     """The 95th percentile."""
     p99: Milliseconds | None = None
     """The 99th percentile."""
+    noise: Share | None = None
+    """Half the 80 % band of the mean, as a fraction of it, for another run like this one: from how much repeats of the
+    load differed. ``None``: it was not repeated."""
 
     @model_validator(mode="after")
     def _some_and_in_order(self) -> Measured:
@@ -44,13 +54,18 @@ class Point(Frozen):
     osl: Tokens
     """Output tokens of each request."""
     concurrency: Count
-    """Requests in flight."""
+    """Requests in flight: of a closed loop the clients, of an open loop the mean that was reached."""
     ttft_ms: Measured | None = None
     """Time to the first token, in milliseconds."""
     tpot_ms: Measured | None = None
     """Time per output token after the first, (E2E - TTFT) / (OSL - 1), in milliseconds."""
     e2e_ms: Measured | None = None
     """Time of the whole request, in milliseconds."""
+    requests_per_s: Positive | None = None
+    """Requests that were completed in a second; ``None`` when unknown."""
+    saturated: Flag | None = None
+    """Whether more was sent than the server took, so that its queue grew while it was measured and the times depend on
+    how long that was; ``None`` when unknown."""
 
     @model_validator(mode="after")
     def _times_agree(self) -> Point:
@@ -93,6 +108,12 @@ class Point(Frozen):
         return rest if rest > 0 else None
 
 
+def noise_of(quantities: Iterable[Measured | None]) -> float:
+    """The root mean square of the noise of those that have one, as a fraction; 0.0 where none has."""
+    squares = [one.noise**2 for one in quantities if one is not None and one.noise is not None]
+    return sqrt(fmean(squares)) if squares else 0.0
+
+
 class Measurement(Frozen):
     """A block of points from one source."""
 
@@ -100,5 +121,9 @@ class Measurement(Frozen):
     """Where the points come from."""
     workload: Text | None = None
     """What was sent (``closed loop, random tokens, fixed isl and osl``); ``None`` when unknown."""
+    loop: Loop | None = None
+    """How the next request was timed; ``None`` when unknown."""
+    prefix_hit: Share | None = None
+    """Share of the prompt tokens that a prefix cache held already, 0 to 1; ``None`` when unknown."""
     points: tuple[Point, ...] = Field(min_length=1, max_length=20_000)
     """The loads that were measured."""

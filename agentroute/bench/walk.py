@@ -1,0 +1,236 @@
+"""Walking over the loads of a running server: warm up, measure a round, choose the next load, until all is known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from agentroute.bench.noise import Noise
+from agentroute.bench.plan import Grid, Known, Left, Load, next_load
+from agentroute.bench.prompts import Lengths, Prompts
+from agentroute.bench.send import Loop, Round, ask, sample_of
+from agentroute.client import Client
+from agentroute.errors import BackendError, FailureKind
+
+SHORT, LONG = 16, 256
+"""Words of the two prompts that warm up and tell how a server counts; the longer one as far as the window allows."""
+
+BODY: Mapping[str, Any] = {"temperature": 0}
+EXACT: Mapping[str, Any] = {**BODY, "ignore_eos": True}
+"""Answers of exactly the length that was asked for: vLLM, SGLang and llama.cpp take this field."""
+UNCACHED: Mapping[str, Mapping[str, Any]] = {"llamacpp": {**EXACT, "cache_prompt": False}}
+"""By wire, what also keeps a cache from knowing the chat template: llama.cpp reuses a prefix token by token."""
+
+FAILED_ROUNDS = 2
+"""A load that failed so often is given up, and so is the walk after one more failed round in a row."""
+
+_SETTLE_S, _SETTLES = 0.2, 10
+"""How long a server gets to end what was cut off before it counts as somebody else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What measuring may take; ``None``: no limit."""
+
+    seconds: float | None = None
+    tokens: int | None = None
+    """Sent and received."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What the first requests told: how the server counts, and the fields that it takes."""
+
+    lengths: Lengths
+    body: Mapping[str, Any]
+    tokens: int
+
+
+def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str) -> WarmUp:
+    """Two requests of different lengths, which also load what a server loads late.
+
+    Raises ``BackendError`` when the server does not answer, or does not count its tokens.
+    """
+    longest = min(LONG, max(grid.isls), (grid.window or LONG * 4) // 3)
+    seen = []
+    body, tokens = UNCACHED.get(wire, EXACT), 0
+    for words in (SHORT, max(longest, SHORT + 1)):
+        load = Load(words, 2, 1)
+        try:
+            reply = ask(client, prompts.make(words), load, osl=2, body=body)
+        except BackendError as error:
+            if error.kind is not FailureKind.BAD_REQUEST or body is BODY:
+                raise
+            body = BODY  # a strict server refuses a field that it does not know
+            reply = ask(client, prompts.make(words), load, osl=2, body=body)
+        if reply is None:
+            raise BackendError(FailureKind.INTERRUPTED, "the stream ended without a reply")
+        sample = sample_of(reply)
+        seen.append((words, sample.isl))
+        tokens += sample.isl + sample.osl
+    return WarmUp(Lengths.of(seen[0], seen[1]), body, tokens)
+
+
+@dataclass(slots=True)
+class Walk:
+    """Everything that was seen, load by load; it stays whole whenever the walk ends.
+
+    ``client`` routes over exactly the server to be measured, ``wire`` is the name of its adapter.
+    ``noise`` is the relative standard error of the means to reach, ``watch`` how many requests the server has by its
+    own account, ``progress`` hears of every round.
+    """
+
+    client: Client
+    wire: str
+    grid: Grid
+    prompts: Prompts
+    budget: Budget
+    noise: float
+    watch: Callable[[], int | None] = lambda: None
+    progress: Callable[[Walk, Round], None] = lambda walk, last: None
+    rounds: dict[Load, list[Round]] = field(default_factory=dict)
+    """The rounds that count, by load."""
+    failed: dict[Load, list[Round]] = field(default_factory=dict)
+    most_n: int | None = None
+    """The greatest concurrency that the server bears, where it refused more."""
+    strangers: dict[Load, int] = field(default_factory=dict)
+    """By load, the most requests that the server had and that were not ours."""
+    stopped: str | None = None
+    """Why it ended before everything was known."""
+    interrupted: bool = False
+    """Whether it was ended by Ctrl-C."""
+    tokens: int = 0
+    """Sent and received, with those of the warm-up."""
+    _began: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        """Measure until every load is known well enough or the budget is spent; Ctrl-C ends it, too.
+
+        At least one round of the first load is measured. Raises ``BackendError`` when not even that succeeds.
+        """
+        try:
+            warm = warm_up(self.client, self.grid, self.prompts, self.wire)
+            self.tokens += warm.tokens
+            for load in self._loads():
+                self._measure(load, warm)
+        except KeyboardInterrupt:
+            if not self.rounds:
+                raise
+            self.interrupted, self.stopped = True, "it was interrupted"
+
+    def known(self) -> dict[Load, Known]:
+        """What has been seen, by load."""
+        return {load: _known(rounds) for load, rounds in self.rounds.items()}
+
+    def missing(self) -> list[str]:
+        """What a whole curve would have and this one lacks, a sentence each."""
+        known = self.known()
+        absent = [load for load in self.grid.anchors() if load not in known]
+        unsure = [load for load, seen in known.items() if seen.noise > self.noise]
+        said = [f"not measured: {', '.join(map(shown, absent))}"] if absent else []
+        if unsure:
+            said.append(f"noisier than {self.noise:.0%}: {', '.join(map(shown, sorted(unsure)))}")
+        return said
+
+    def _loads(self) -> Iterator[Load]:
+        in_a_row = 0
+        while True:
+            load = next_load(self.grid, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
+            if load is None:
+                if self.missing() and self.stopped is None and self._left().share < 1.0:
+                    self.stopped = "the budget is spent"
+                return
+            before = sum(map(len, self.failed.values()))
+            yield load
+            in_a_row = in_a_row + 1 if sum(map(len, self.failed.values())) > before else 0
+            if in_a_row > FAILED_ROUNDS:
+                self.stopped = f"{in_a_row} rounds in a row failed"
+                return
+
+    def _measure(self, load: Load, warm: WarmUp) -> None:
+        strangers = self._settle()
+        busy: list[int] = []
+
+        def watch() -> None:
+            if (count := self.watch()) is not None and count > load.concurrency:
+                busy.append(count - load.concurrency)
+
+        words = warm.lengths.words(load.isl)
+        loop = Loop(
+            self.client,
+            load,
+            lambda: self.prompts.make(words),
+            count=max(2, load.concurrency),
+            body=warm.body,
+        )
+        deadline = None
+        if self.rounds and self.budget.seconds is not None:
+            deadline = self._began + self.budget.seconds
+        seen = loop.run(deadline=deadline, watch=watch)
+        self.tokens += seen.tokens
+        # Once may be a request of ours that the server has not let go of yet.
+        strangers = max(strangers, min(sorted(busy)[-2:]) if len(busy) > 1 else 0)
+        if strangers:
+            self.strangers[load] = max(strangers, self.strangers.get(load, 0))
+        if seen.failures:
+            self._failed(load, seen)
+        elif seen.samples:
+            self.rounds.setdefault(load, []).append(seen)
+        self.progress(self, seen)
+
+    def _failed(self, load: Load, seen: Round) -> None:
+        if not self.rounds:
+            raise seen.failures[0]
+        self.failed.setdefault(load, []).append(seen)
+        if seen.is_overloaded and load.concurrency > self.grid.least_n:
+            self.most_n = min(load.concurrency - 1, self.most_n or load.concurrency)
+
+    def _is_barred(self, load: Load) -> bool:
+        beyond = self.most_n is not None and load.concurrency > self.most_n
+        return beyond or len(self.failed.get(load, ())) >= FAILED_ROUNDS
+
+    def _settle(self) -> int:
+        """Requests that the server still has though none of ours is on its way; 0 when it does not say."""
+        for _ in range(_SETTLES):
+            count = self.watch()
+            if not count:
+                return 0
+            time.sleep(_SETTLE_S)
+        return count or 0
+
+    def _left(self) -> Left:
+        seconds, tokens = self.budget.seconds, self.budget.tokens
+        shares = []
+        if seconds is not None:
+            seconds_left = max(0.0, self._began + seconds - time.monotonic())
+            shares.append(seconds_left / seconds)
+            seconds = seconds_left
+        if tokens is not None:
+            tokens_left = max(0, tokens - self.tokens)
+            shares.append(tokens_left / tokens)
+            tokens = tokens_left
+        return Left(seconds, tokens, min(shares, default=1.0))
+
+
+def shown(load: Load) -> str:
+    """A load in a few characters: ``512+64 x 4``."""
+    return f"{load.isl}+{load.osl} x {load.concurrency}"
+
+
+def _known(rounds: list[Round]) -> Known:
+    ttft = [fmean(sample.ttft_ms for sample in seen.samples) for seen in rounds]
+    return Known(
+        ttft=Noise.of(ttft),
+        tpot=Noise.of([round_tpot_ms(seen) or t for seen, t in zip(rounds, ttft, strict=True)]),
+        seconds=max(seen.seconds for seen in rounds),
+        tokens=max(seen.tokens for seen in rounds),
+    )
+
+
+def round_tpot_ms(seen: Round) -> float | None:
+    """The mean TPOT of a round's requests; ``None`` where no answer had two tokens."""
+    times = [tpot for sample in seen.samples if (tpot := sample.tpot_ms) is not None]
+    return fmean(times) if times else None
