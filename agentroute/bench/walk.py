@@ -112,14 +112,29 @@ class Walk:
         At least one round of the first load is measured. Raises ``BackendError`` when not even that succeeds.
         """
         try:
-            warm = warm_up(self.client, self.grid, self.prompts, self.wire)
-            self.tokens += warm.tokens
-            for load in self._loads():
-                self._measure(load, warm)
+            for _ in self.steps():
+                pass
         except KeyboardInterrupt:
             if not self.rounds:
                 raise
             self.interrupted, self.stopped = True, "it was interrupted"
+
+    def steps(self) -> Iterator[Round]:
+        """The same, a round at a time; every round is asked for before it is measured."""
+        self._began = time.monotonic()
+        warm = warm_up(self.client, self.grid, self.prompts, self.wire)
+        self.tokens += warm.tokens
+        in_a_row = 0
+        while (load := self._next()) is not None:
+            seen = self._measure(load, warm)
+            self.progress(self, seen)
+            yield seen
+            in_a_row = in_a_row + 1 if seen.failures else 0
+            if in_a_row > FAILED_ROUNDS:
+                self.stopped = f"{in_a_row} rounds in a row failed"
+                return
+        if self.missing() and self._left().share < 1.0:
+            self.stopped = "the budget is spent"
 
     def known(self) -> dict[Load, Known]:
         """What has been seen, by load."""
@@ -135,22 +150,10 @@ class Walk:
             said.append(f"noisier than {self.noise:.0%}: {', '.join(map(shown, sorted(unsure)))}")
         return said
 
-    def _loads(self) -> Iterator[Load]:
-        in_a_row = 0
-        while True:
-            load = next_load(self.grid, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
-            if load is None:
-                if self.missing() and self.stopped is None and self._left().share < 1.0:
-                    self.stopped = "the budget is spent"
-                return
-            before = sum(map(len, self.failed.values()))
-            yield load
-            in_a_row = in_a_row + 1 if sum(map(len, self.failed.values())) > before else 0
-            if in_a_row > FAILED_ROUNDS:
-                self.stopped = f"{in_a_row} rounds in a row failed"
-                return
+    def _next(self) -> Load | None:
+        return next_load(self.grid, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
 
-    def _measure(self, load: Load, warm: WarmUp) -> None:
+    def _measure(self, load: Load, warm: WarmUp) -> Round:
         strangers = self._settle()
         busy: list[int] = []
 
@@ -179,7 +182,7 @@ class Walk:
             self._failed(load, seen)
         elif seen.samples:
             self.rounds.setdefault(load, []).append(seen)
-        self.progress(self, seen)
+        return seen
 
     def _failed(self, load: Load, seen: Round) -> None:
         if not self.rounds:
