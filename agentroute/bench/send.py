@@ -53,10 +53,14 @@ class Round:
     """Requests that were counted, over the time in which they were."""
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the server said that it takes no more."""
+        return any(failure.kind is FailureKind.OVERLOADED for failure in self.failures)
+
+    @property
     def is_overloaded(self) -> bool:
         """Whether the server refused, or failed more than ``FAILING`` of the requests."""
-        refused = any(failure.kind is FailureKind.OVERLOADED for failure in self.failures)
-        return refused or len(self.failures) > FAILING * max(1, self.sent)
+        return self.is_refused or len(self.failures) > FAILING * max(1, self.sent)
 
 
 def ask(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import sqrt
 from statistics import fmean
 from typing import Any
 
@@ -104,7 +105,12 @@ class Walk:
     """Whether it was ended by Ctrl-C."""
     tokens: int = 0
     """Sent and received, with those of the warm-up."""
+    _asked: Grid = field(init=False)
+    """The loads that are still asked for: of a server that refuses the most, fewer at once."""
     _began: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._asked = self.grid
 
     def run(self) -> None:
         """Measure until every load is known well enough or the budget is spent; Ctrl-C ends it, too.
@@ -129,9 +135,10 @@ class Walk:
             seen = self._measure(load, warm)
             self.progress(self, seen)
             yield seen
-            in_a_row = in_a_row + 1 if seen.failures else 0
+            # A server that refuses is well, and is asked for less.
+            in_a_row = in_a_row + 1 if seen.failures and not seen.is_refused else 0
             if in_a_row > FAILED_ROUNDS:
-                self.stopped = f"{in_a_row} rounds in a row failed"
+                self.stopped, self.most_n = f"{in_a_row} rounds in a row failed", None
                 return
         if self.missing() and self._left().share < 1.0:
             self.stopped = "the budget is spent"
@@ -151,7 +158,7 @@ class Walk:
         return said
 
     def _next(self) -> Load | None:
-        return next_load(self.grid, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
+        return next_load(self._asked, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
 
     def _measure(self, load: Load, warm: WarmUp) -> Round:
         strangers = self._settle()
@@ -190,6 +197,9 @@ class Walk:
         self.failed.setdefault(load, []).append(seen)
         if seen.is_overloaded and load.concurrency > self.grid.least_n:
             self.most_n = min(load.concurrency - 1, self.most_n or load.concurrency)
+            borne = [known.concurrency for known in self.rounds if known.concurrency < load.concurrency]
+            between = round(sqrt(max(borne, default=self.grid.least_n) * load.concurrency))
+            self._asked = replace(self._asked, most_n=max(self.grid.least_n, min(between, self.most_n)))
 
     def _is_barred(self, load: Load) -> bool:
         beyond = self.most_n is not None and load.concurrency > self.most_n
@@ -197,7 +207,8 @@ class Walk:
 
     def _settle(self) -> int:
         """Requests that the server still has though none of ours is on its way; 0 when it does not say."""
-        for _ in range(_SETTLES):
+        # Somebody who was there before is not waited for again.
+        for _ in range(1 if self.strangers else _SETTLES):
             count = self.watch()
             if not count:
                 return 0

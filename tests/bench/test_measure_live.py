@@ -60,8 +60,8 @@ def held(profile: Profile, seen: tuple[Point, ...]) -> list[bool]:
 
 def test_a_measured_curve_predicts_a_second_run_within_its_band(llama_split: EmbeddedServer) -> None:
     with (
-        walk(llama_split, FIRST, seed=1, seconds=50.0) as first,
-        walk(llama_split, SECOND, seed=2, seconds=50.0) as second,
+        walk(llama_split, FIRST, seed=1, seconds=40.0) as first,
+        walk(llama_split, SECOND, seed=2, seconds=40.0) as second,
     ):
         in_turn(first, second)
     assert set(first.rounds) >= {Load(isl, 8, n) for isl in FIRST.isls for n in (1, 2)}
