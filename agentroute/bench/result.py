@@ -73,8 +73,8 @@ def notes_of(walk: Walk) -> list[str]:
     rounds = [seen.rounds for seen in known.values()]
     worst = max(known, key=lambda load: known[load].noise)
     noise = known[worst].noise
-    reached = f"{noise:.1%} at {shown(worst)}" if min(rounds) > 1 else "unknown where a load has one round"
-    said = [f"standard error of the means: at most {reached} (asked: {walk.noise:.1%}), {_span(rounds)} rounds a point"]
+    reached = f"at most {noise:.1%} at {shown(worst)}" if min(rounds) > 1 else "unknown where a load has one round"
+    said = [f"standard error of the means: {reached} (asked: {walk.noise:.1%}), {_span(rounds)} rounds a point"]
     if walk.stopped:
         said.append(f"ended early: {walk.stopped}")
     if walk.strangers:
