@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import hypot, log
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
 from agentroute.latency.points import Statistic
+from agentroute.origin import Origin
 from agentroute.policy import SLO_MARGIN, Objective
 
 Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
@@ -17,9 +18,6 @@ Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
 VERSION_BAND = 0.16
 """How far another engine version moves TPOT at the median, over public curves of the same deployment. It widens the
 band where version or KV type are unknown, or differ from those of the measurement."""
-LEAST_EXTRAPOLATED_BAND = 0.30
-BAND_PER_DOUBLING = 0.15
-"""Assumed growth of the band with each doubling beyond the measured loads."""
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
 
@@ -90,6 +88,7 @@ class Assessment:
     def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
         self.fleet, self.ask = fleet, ask
         self._extrapolated: dict[int, bool] = {}
+        self._bands: dict[int, tuple[float, float]] = {}
         self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
         self.held: Floats = state.held.take(self.pool)
         self.in_flight: Floats = state.in_flight.take(self.pool)
@@ -219,28 +218,28 @@ class Assessment:
             self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
         return self._extrapolated[d]
 
+    def origin(self, d: int) -> Origin:
+        """Where the times of deployment ``d`` come from: its points, else its roofline."""
+        curve = self.fleet.curves.curves[d]
+        derived = curve is not None and not curve.is_measured
+        return "derived" if derived else self.fleet.deployments[d].profile.latency_origin
+
     def band(self, d: int, metric: Metric) -> float:
         """Half-width of the 80 % band of a metric at deployment ``d``, as a fraction of the mean."""
         curve = self.fleet.curves.curves[d]
         if curve is None:
             return float("nan")
-        ttft, tpot = self._band(d, curve.ttft_band), self._band(d, curve.tpot_band)
+        if d not in self._bands:
+            self._bands[d] = curve.bands(self._load(d))
+        ttft, tpot = self._bands[d]
+        # What moves with the version moves both alike.
+        wider = VERSION_BAND if curve.is_measured and self.fleet.deployments[d].profile.measured_elsewhere else 0.0
         if metric == "ttft_ms":
-            return ttft
+            return ttft + wider
         if metric == "tpot_ms":
-            return tpot
+            return tpot + wider
         share = float(self.ttft_ms[d] / self.e2e_ms[d])
-        return share * ttft + (1.0 - share) * tpot
-
-    def _band(self, d: int, inside: float) -> float:
-        curve = self.fleet.curves.curves[d]
-        band = inside
-        if curve is not None and self.extrapolated(d):
-            doublings = curve.doublings_outside(self._load(d))
-            band = max(band, LEAST_EXTRAPOLATED_BAND) + BAND_PER_DOUBLING * doublings
-        if self.fleet.deployments[d].profile.measured_elsewhere:
-            band += VERSION_BAND
-        return band
+        return hypot(share * ttft, (1.0 - share) * tpot) + wider
 
     def _load(self, d: int) -> tuple[float, float, float]:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.capacity.kv import Unknown
 from agentroute.errors import UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.curve import Curve
 from agentroute.latency.table import CurveTable
+from agentroute.serving import closed_loop
 from agentroute.task import CAPABILITIES
 
 Floats = NDArray[np.float64]
@@ -140,7 +142,7 @@ def _slots(deployment: Deployment) -> int | None:
 
 def _believed(deployment: Deployment, curve: Curve | None) -> float:
     """Requests that are believed to run at once where neither slots nor KV pool tell, and so many were not measured."""
-    return np.inf if curve is None or deployment.profile.pool else round(float(np.exp(curve.n[-2]))) * BEYOND_MEASURED
+    return np.inf if curve is None or deployment.profile.pool else round(curve.most_n, 6) * BEYOND_MEASURED
 
 
 def _blocks(deployment: Deployment) -> float:
@@ -152,12 +154,16 @@ def _blocks(deployment: Deployment) -> float:
 
 
 def _curve(deployment: Deployment) -> Curve | None:
-    """The curve through the points that ran without queueing for a slot or for KV."""
+    """The curve through the points that ran without queueing for a slot or for KV; without any, the roofline's."""
     slots, blocks, pool = _slots(deployment) or np.inf, _blocks(deployment), deployment.profile.pool
     points = deployment.profile.points
     if pool is not None:
         points = tuple(p for p in points if p.concurrency * pool.units(p.isl + p.osl) <= blocks)
-    return Curve.fit(point for point in points if point.concurrency <= slots)
+    points = tuple(point for point in points if point.concurrency <= slots)
+    loop = closed_loop(deployment)
+    if isinstance(loop, Unknown):
+        return Curve.fit(points)
+    return Curve.fit(points, loop.shape()) or loop.curve()
 
 
 def _prices(deployment: Deployment) -> tuple[float, float, float]:

@@ -8,6 +8,7 @@ from agentroute.assessment import Assessment, Metric
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment
+from agentroute.origin import ORIGINS
 from agentroute.policy import objective
 from agentroute.reasons import refused, sources, standing
 from agentroute.task import Task
@@ -83,17 +84,17 @@ class Decision:
 
     @property
     def ttft_ms(self) -> Estimate | None:
-        """Time to the first token, waiting included; ``None`` when nothing was measured."""
+        """Time to the first token, waiting included; ``None`` when nothing is measured or derived."""
         return estimate(self._assessment, self._best, "ttft_ms")
 
     @property
     def tpot_ms(self) -> Estimate | None:
-        """Time per output token after the first; ``None`` when nothing was measured."""
+        """Time per output token after the first; ``None`` when nothing is measured or derived."""
         return estimate(self._assessment, self._best, "tpot_ms")
 
     @property
     def e2e_ms(self) -> Estimate | None:
-        """Time to the whole answer, waiting included; ``None`` when nothing was measured."""
+        """Time to the whole answer, waiting included; ``None`` when nothing is measured or derived."""
         return estimate(self._assessment, self._best, "e2e_ms")
 
     @property
@@ -145,8 +146,7 @@ def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
     if mean != mean:
         return None
     band = 1.0 + float(a.band(d, metric))
-    origin = a.fleet.deployments[d].profile.latency_origin
-    return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
+    return Estimate(mean, mean / band, mean * band, a.origin(d), a.extrapolated(d))
 
 
 def _cost(a: Assessment, d: int) -> Estimate | None:
@@ -158,7 +158,8 @@ def _cost(a: Assessment, d: int) -> Estimate | None:
     if a.fleet.usd_per_input_token[d] == a.fleet.usd_per_input_token[d]:
         return Estimate(mean, mean, mean, origin)
     band = 1.0 + float(a.band(d, "e2e_ms"))
-    return Estimate(mean, mean / band, mean * band, origin, a.extrapolated(d))
+    weaker = max(origin, a.origin(d), key=ORIGINS.index)
+    return Estimate(mean, mean / band, mean * band, weaker, a.extrapolated(d))
 
 
 def _headroom(a: Assessment, d: int) -> Headroom | None:

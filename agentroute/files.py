@@ -25,20 +25,20 @@ MAX_BYTES = 4 * 1024 * 1024
 M = TypeVar("M", bound=BaseModel)
 
 
-def read_text(path: Path, error: type[FileError]) -> str:
-    """The text of a file of at most ``MAX_BYTES``, or ``error``."""
+def read_text(path: Path, error: type[FileError], *, max_bytes: int = MAX_BYTES) -> str:
+    """The text of a file of at most ``max_bytes``, or ``error``."""
     try:
         if path.exists() and not path.is_file():
             raise error("is not a file", path=path)
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(max_bytes + 1)
     except OSError as problem:
         reason = (problem.strerror or "unreadable").lower()
         raise error(f"cannot be read: {reason}", path=path) from None
     except ValueError:
         raise error("cannot be read: that is no file name", path=path) from None
-    if len(raw) > MAX_BYTES:
-        raise error(f"is larger than {MAX_BYTES // 2**20} MiB; split it", path=path)
+    if len(raw) > max_bytes:
+        raise error(f"is larger than {max_bytes // 2**20} MiB; split it", path=path)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
+from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, offered, window_tokens
 from agentroute.estimate import milliseconds
 from agentroute.fleet import Deployment
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, objective
+from agentroute.serving import closed_loop
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
@@ -121,7 +123,7 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
     """Where the numbers of a deployment come from, one line for each kind of number."""
     profile = deployment.profile
     blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
-    lines = [f"latency: {said}" for said in blocks] or ["latency: unknown"]
+    lines = [f"latency: {said}" for said in blocks] or [_unmeasured(deployment)]
     if profile.provenance:
         what = f"sharding: {profile.split}" if profile.split else f"engine: {profile.engine.name}"
         lines.append(f"{what}, {_said(profile.provenance)}")
@@ -151,6 +153,13 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
             lines.append(f"capabilities: {_said(profile.capabilities.provenance)}")
             break
     return tuple(lines)
+
+
+def _unmeasured(deployment: Deployment) -> str:
+    if isinstance(closed_loop(deployment), Unknown):
+        return "latency: unknown"
+    split, accelerator = deployment.profile.split, deployment.profile.accelerator
+    return f"latency: derived, from the roofline of {deployment.model_name} on {accelerator}, {split}"
 
 
 def _said(provenance: Provenance) -> str:

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "agentroute"
 LAYERS: tuple[str, ...] = (
     "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
+    "serving",
     "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
     "outlook",
     "files", "catalogue", "config",

@@ -65,8 +65,9 @@ def test_without_measurements_times_are_the_rooflines_and_say_so() -> None:
     offer = outlook(unmeasured(), 8_000, 1_000)
     for estimate in (offer.ttft_alone_ms, offer.ttft_full_ms, offer.cost_usd):
         assert estimate is not None
-        assert estimate.source == "derived"
         assert estimate.extrapolated
+    assert offer.ttft_alone_ms.source == offer.ttft_full_ms.source == "derived"  # type: ignore[union-attr]
+    assert offer.cost_usd.source == "assumed", "as the price is"  # type: ignore[union-attr]
     assert offer.workload.n == int(offer.n_max.mean)  # type: ignore[union-attr]
 
 
@@ -82,7 +83,7 @@ def test_measured_times_come_before_the_rooflines() -> None:
 def test_of_a_deployment_that_nothing_is_known_about_nothing_is_claimed() -> None:
     offer = outlook(Deployment("d", profile(points=())), 8_000, 1_000)
     assert offer.n_max is offer.ttft_alone_ms is offer.ttft_full_ms is offer.cost_usd is None
-    assert "or how its weights are kept" in offer.ceilings.unknown["kv_capacity"]
+    assert "does not say its model" in offer.ceilings.unknown["kv_capacity"]
 
 
 def test_a_context_beyond_the_window_has_no_price_and_no_time() -> None:
@@ -136,10 +137,7 @@ def test_every_shipped_profile_has_an_outlook_or_says_what_it_lacks() -> None:
             offer = outlook(deployment, context, 1_000)
             if deployment.profile.precision.weights is None:
                 assert offer.n_max is None, name
-                assert (
-                    offer.ceilings.unknown["kv_capacity"]
-                    == "the profile does not say its model, or how its weights are kept"
-                )
+                assert offer.ceilings.unknown["kv_capacity"] == "the profile does not say how its weights are kept"
                 continue
             assert offer.n_max is not None, name
             assert offer.ceilings.binding is not None, name
@@ -154,7 +152,8 @@ def test_what_a_request_costs_is_its_share_of_all_accelerators() -> None:
     tpot_s = sum(part.total_s for part in times(roofline, offer.workload, "TPOT")(offer.workload.n))
     hourly = deployment.usd_per_accelerator_hour or 0.0
     assert offer.cost_usd is not None
-    assert offer.cost_usd.mean == pytest.approx(4 * hourly / 3_600 * tpot_s * 1_000 / offer.workload.n)
+    # Its own prompt comes on top, and the curve stands on the roofline's values at some loads only.
+    assert offer.cost_usd.mean == pytest.approx(4 * hourly / 3_600 * tpot_s * 1_000 / offer.workload.n, rel=0.15)
 
 
 @pytest.mark.parametrize(("version", "fit"), [("0.11.0", 33.42), ("0.21.0", 3.44), (None, 3.44)])

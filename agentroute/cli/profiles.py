@@ -11,7 +11,7 @@ import typer
 
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import Catalogue, shipped
-from agentroute.cli import profiles_from
+from agentroute.cli import profiles_from, profiles_import
 from agentroute.cli.options import Json
 from agentroute.cli.outlook import outlook_json, print_outlook
 from agentroute.cli.output import EXIT_USAGE, print_json, print_table, say
@@ -27,6 +27,7 @@ from agentroute.reasons import sources
 app = typer.Typer(no_args_is_help=True, help="List, show and validate profiles; print the schema of a profile file.")
 app.command("from-log")(profiles_from.from_log)
 app.command("from-server")(profiles_from.from_server)
+app.command("import")(profiles_import.import_)
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""``agentroute validate``: hold the model of a deployment against what real engines logged."""
+"""``agentroute validate``: hold predictions against what real engines logged and what was measured."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from agentroute.capacity.records import Record
 from agentroute.catalogue import Catalogue, shipped
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, print_table
+from agentroute.cli.validate_latency import latency
 from agentroute.errors import FileError
 from agentroute.shape.model import Model
 
@@ -26,12 +27,15 @@ ALIASES = {
 }
 """Shapes that records name otherwise than the catalogue does."""
 
-app = typer.Typer(no_args_is_help=True, help="Hold predictions against what real engines logged.")
+app = typer.Typer(no_args_is_help=True, help="Hold predictions against logs and measurements.")
 
 
 @app.callback()
 def _main() -> None:
-    """Hold predictions against what real engines logged."""
+    """Hold predictions against logs and measurements."""
+
+
+app.command("latency")(latency)
 
 
 @app.command("kv")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agentroute.latency.points import Measured, Point
+from agentroute.latency.points import Measured, Measurement, Point
+from agentroute.origin import Provenance
 
 LOAD: dict[str, Any] = {"isl": 128, "osl": 11, "concurrency": 4}
 
@@ -45,6 +46,8 @@ def test_a_measured_quantity_is_refused(values: dict[str, Any], said: str) -> No
         ({"ttft_ms": {"mean": 1.0}, "osl": -5}, "greater than or equal to 1"),
         ({"ttft_ms": {"mean": 1.0}, "concurrency": 2.0}, "valid integer"),
         ({"ttft_ms": {"mean": 1.0}, "isl": 10**12}, "less than or equal"),
+        ({"ttft_ms": {"mean": 1.0}, "requests_per_s": 0.0}, "greater than 0"),
+        ({"ttft_ms": {"mean": 1.0}, "saturated": "yes"}, "valid boolean"),
         ({"ttft_ms": {"mean": 1.0}, "isl": 10**5_000}, "less than or equal"),
     ],
 )
@@ -80,3 +83,17 @@ def test_a_median_is_not_taken_for_a_mean() -> None:
 
 def test_the_key_of_a_point_is_its_load() -> None:
     assert measured(ttft=1.0).load == (128, 11, 4)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"loop": "half"}, "'closed' or 'open'"),
+        ({"prefix_hit": 1.2}, "less than or equal to 1"),
+        ({"prefix_hit": -0.1}, "greater than or equal to 0"),
+    ],
+)
+def test_how_a_block_was_measured_is_refused(values: dict[str, Any], said: str) -> None:
+    block = {"provenance": Provenance(origin="measured", source="a test"), "points": (measured(ttft=1.0),)}
+    with pytest.raises(ValidationError, match=said):
+        Measurement.model_validate(block | values)

@@ -100,3 +100,54 @@ def test_a_load_between_two_measured_concurrencies_is_inside() -> None:
 def test_a_hole_in_the_grid_is_not_measured() -> None:
     corners = (point(128, 64, 1, 10, 5), point(1_024, 512, 1, 20, 5))
     assert support(corners, 128, 512, 1) == pytest.approx(0.0)
+
+
+@given(st.lists(points(most=6), min_size=1, max_size=3), st.lists(loads, min_size=1, max_size=5))
+@settings(max_examples=40, deadline=None)
+def test_many_tasks_are_answered_as_each_alone(fleet: list[tuple[Point, ...]], asked: list[Load]) -> None:
+    curves: list[Curve | None] = [*(Curve.fit(p) for p in fleet), None]
+    table = CurveTable(curves)
+    isl, osl, n = np.log(np.array(asked)).T
+    each = table.at_each(isl, osl, np.repeat(n[:, None], len(curves), axis=1))
+    assert each.shape == (2, len(asked), len(curves))
+    for t in range(len(asked)):
+        alone = table.at(float(isl[t]), float(osl[t]), np.full(len(curves), n[t]))
+        assert each[:, t] == pytest.approx(alone, rel=1e-9, nan_ok=True)
+
+
+def changed(cached: float = 0.0, resident: float | None = None) -> tuple[float, float]:
+    """By what a cached prefix and other tokens in the cache multiply TTFT and TPOT at 4,096 tokens, 16 in flight."""
+    table, load = CurveTable([Curve.fit(grid())]), (math.log(4_096), math.log(256), np.log([16.0]))
+    ttft, tpot = table.at(*load, cached_tokens=cached, resident_tokens=resident)[:, 0] / table.at(*load)[:, 0]
+    return float(ttft), float(tpot)
+
+
+def test_a_cached_prefix_shortens_the_wait_for_the_first_token() -> None:
+    shares = [changed(cached)[0] for cached in (1_000, 2_000, 4_000, 4_096)]
+    assert shares == sorted(shares, reverse=True)
+    assert 0 < shares[-1] < 0.5
+
+
+def test_resident_tokens_slow_every_answer_and_the_mean_of_them_changes_nothing() -> None:
+    usual = 16 * (4_096 + 128)
+    assert changed(resident=usual) == pytest.approx((1.0, 1.0))
+    assert changed(resident=4 * usual)[1] >= changed(resident=usual)[1] >= changed(resident=usual / 4)[1] > 0
+
+
+@given(points(), loads, st.floats(0.01, 100.0))
+@settings(max_examples=40, deadline=None)
+def test_a_server_twice_as_slow_is_twice_as_slow_everywhere(measured: tuple[Point, ...], load: Load, by: float) -> None:
+    slower = tuple(
+        point(p.isl, p.osl, p.concurrency, (p.mean_ttft_ms() or 0) * by, (p.mean_tpot_ms() or 0) * by) for p in measured
+    )
+    (ttft, tpot), (slow_ttft, slow_tpot) = (answers([Curve.fit(p)], load)[0] for p in (measured, slower))
+    assert (slow_ttft, slow_tpot) == pytest.approx((by * ttft, by * tpot), rel=1e-4)
+
+
+@given(points(), loads)
+@settings(max_examples=40, deadline=None)
+def test_a_band_is_a_positive_finite_share(measured: tuple[Point, ...], load: Load) -> None:
+    curve = Curve.fit(measured)
+    assert curve is not None
+    isl, osl, n = (math.log(x) for x in load)
+    assert all(0 < band < math.inf for band in curve.bands((isl, osl, n)))

@@ -1,0 +1,110 @@
+"""TTFT or TPOT of one deployment: coefficients, what points say beyond them, and how sure both are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, nnls, tpot_terms, ttft_terms
+from agentroute.latency.residual import Kernel, Residual, inverse
+
+Array = NDArray[np.float64]
+
+SHAPE_WEIGHT = 0.1
+"""Weight of each of a shape's 24 loads against a measured one of 1, in the root. From 0.03 to 0.1 it costs nothing
+inside the measured loads, and takes a tenth off the error beyond them."""
+
+PRIOR_POINTS = 8.0
+"""So many points' worth of the usual spread are counted with a deployment's own."""
+
+STEPS = np.array([1.0, 0.5, 1.0])
+"""What a doubling of ISL, OSL and n counts beyond the measured loads. Leaving out the greatest n, ISL or OSL of every
+public deployment, 80 % were within so much (logarithm): n by 2, TTFT 0.32 and TPOT 0.10; ISL by 2, 0.32 and 0.09, by 8,
+0.86 and 0.13; OSL by 2, 0.27 and 0.06, by 8, 0.37 and 0.15. So a half is enough for OSL, and TPOT is surer than
++-30 % up to two doublings."""
+
+_LEAST_MS = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What tells TTFT and TPOT apart."""
+
+    terms: Callable[[Array], Array]
+    """The terms at loads (isl, osl, n), shape (m, 3)."""
+    far: Array
+    """The terms at ``physics.FAR``."""
+    kernel: Kernel
+    spread: float
+    """The usual spread: the mean, over public points, of how far (logarithm) a point is from what the others of its
+    deployment say, where those are far away."""
+    inside: float
+    """Half the 80 % band over spread and doubt: so far (logarithm) are 80 % of points that were left out."""
+    step: float
+    """Half the 80 % band (logarithm) that each doubling of the prompt or the load beyond the measured ones adds."""
+    derived: float
+    """Half the 80 % band (logarithm) of a roofline alone."""
+
+
+TTFT = Kind(
+    terms=lambda loads: ttft_terms(loads[:, 0], loads[:, 2]),
+    far=FAR_TTFT,
+    kernel=Kernel(0.0, 0.0, isl_reach=0.5, osl_reach=2.0, n_reach=2.0, own_n_reach=2.0, smooth=False),
+    spread=0.2,
+    inside=1.25,
+    step=0.32,
+    derived=0.78,
+)
+TPOT = Kind(
+    terms=lambda loads: tpot_terms(loads[:, 0], loads[:, 1], loads[:, 2]),
+    far=FAR_TPOT,
+    kernel=Kernel(1.0, 1.0, isl_reach=0.5, osl_reach=2.0, n_reach=1.5, own_n_reach=1.0, smooth=True),
+    spread=0.05,
+    inside=1.55,
+    step=0.1,
+    derived=0.28,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One of the two, in milliseconds. ``spread`` is this deployment's own ``Kind.spread``."""
+
+    kind: Kind
+    coefficients: Array
+    residual: Residual
+    spread: float
+
+    @classmethod
+    def through(cls, kind: Kind, ln_loads: Array, ln_ms: Array, shape: Array) -> Metric:
+        """The metric of points; what they leave open is as in ``shape``, whose proportions are believed."""
+        inverted = inverse(kind.kernel, ln_loads)
+        terms = kind.terms(np.exp(ln_loads))
+        height = float(np.median(ln_ms - np.log(np.maximum(terms @ shape, _LEAST_MS))))
+        # Points near one another tell less than points apart: generalised least squares.
+        whiten = np.linalg.cholesky(inverted).T
+        believed = np.maximum(kind.far @ shape, _LEAST_MS) * np.exp(height)
+        coefficients = nnls(
+            np.concatenate([whiten @ (terms / np.exp(ln_ms)[:, None]), SHAPE_WEIGHT * kind.far / believed[:, None]]),
+            np.concatenate([whiten @ np.ones(len(ln_ms)), np.full(len(believed), SHAPE_WEIGHT)]),
+        )
+        rest = ln_ms - np.log(np.maximum(terms @ coefficients, _LEAST_MS))
+        residual = Residual.through(kind.kernel, ln_loads, rest, inverted)
+        seen = np.abs(residual.surprises).sum() if len(ln_ms) > 1 else 0.0
+        count = len(ln_ms) if len(ln_ms) > 1 else 0
+        spread = (PRIOR_POINTS * kind.spread + seen) / (PRIOR_POINTS + count)
+        return cls(kind, coefficients, residual, float(spread))
+
+    def ln_physics(self, ln_loads: Array) -> Array:
+        """The logarithm of what the coefficients alone say."""
+        result: Array = np.log(np.maximum(self.kind.terms(np.exp(ln_loads)) @ self.coefficients, _LEAST_MS))
+        return result
+
+    def ln_band(self, ln_load: Array, doublings: Array) -> float:
+        """Half the 80 % band as a logarithm: at a load inside the measured ones (or the nearest of them), and so many
+        ``doublings`` (isl, osl, n) beyond it."""
+        inside = self.kind.inside * self.spread * self.residual.doubt(ln_load)
+        return inside + self.kind.step * float(np.linalg.norm(STEPS * doublings))
