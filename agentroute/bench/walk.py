@@ -28,6 +28,7 @@ UNCACHED: Mapping[str, Mapping[str, Any]] = {"llamacpp": {**EXACT, "cache_prompt
 FAILED_ROUNDS = 2
 """A load that failed so often is given up, and so is the walk after one more failed round in a row."""
 
+_WARM_OSL = 2
 _SETTLE_S, _SETTLES = 0.2, 10
 """How long a server gets to end what was cut off before it counts as somebody else's."""
 
@@ -55,24 +56,32 @@ def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str) -> WarmUp:
 
     Raises ``BackendError`` when the server does not answer, or does not count its tokens.
     """
-    longest = min(LONG, max(grid.isls), (grid.window or LONG * 4) // 3)
-    seen = []
-    body, tokens = UNCACHED.get(wire, EXACT), 0
-    for words in (SHORT, max(longest, SHORT + 1)):
-        load = Load(words, 2, 1)
+    body = UNCACHED.get(wire, EXACT)
+    try:
+        short = _counted(client, prompts, SHORT, body)
+    except BackendError as error:
+        if error.kind is not FailureKind.BAD_REQUEST:
+            raise
+        body = BODY  # a strict server refuses a field that it does not know
+        short = _counted(client, prompts, SHORT, body)
+    words = max(SHORT + 1, min(LONG, max(grid.isls), (grid.window or LONG * 4) // 3))
+    while True:
         try:
-            reply = ask(client, prompts.make(words), load, osl=2, body=body)
+            long = _counted(client, prompts, words, body)
         except BackendError as error:
-            if error.kind is not FailureKind.BAD_REQUEST or body is BODY:
+            if error.kind is not FailureKind.CONTEXT_OVERFLOW or words // 2 <= SHORT:
                 raise
-            body = BODY  # a strict server refuses a field that it does not know
-            reply = ask(client, prompts.make(words), load, osl=2, body=body)
-        if reply is None:
-            raise BackendError(FailureKind.INTERRUPTED, "the stream ended without a reply")
-        sample = sample_of(reply)
-        seen.append((words, sample.isl))
-        tokens += sample.isl + sample.osl
-    return WarmUp(Lengths.of(seen[0], seen[1]), body, tokens)
+            words //= 2
+        else:
+            return WarmUp(Lengths.of((SHORT, short), (words, long)), body, short + long + 2 * _WARM_OSL)
+
+
+def _counted(client: Client, prompts: Prompts, words: int, body: Mapping[str, Any]) -> int:
+    """How many tokens the server counts in a prompt of so many words."""
+    reply = ask(client, prompts.make(words), Load(words, _WARM_OSL, 1), osl=_WARM_OSL, body=body)
+    if reply is None:
+        raise BackendError(FailureKind.INTERRUPTED, "the stream ended without a reply")
+    return sample_of(reply).isl
 
 
 @dataclass(slots=True)
@@ -140,7 +149,7 @@ class Walk:
             if in_a_row > FAILED_ROUNDS:
                 self.stopped, self.most_n = f"{in_a_row} rounds in a row failed", None
                 return
-        if self.missing() and self._left().share < 1.0:
+        if self._next(replace(self._left(), seconds=None, tokens=None)) is not None:
             self.stopped = "the budget is spent"
 
     def known(self) -> dict[Load, Known]:
@@ -157,8 +166,9 @@ class Walk:
             said.append(f"noisier than {self.noise:.0%}: {', '.join(map(shown, sorted(unsure)))}")
         return said
 
-    def _next(self) -> Load | None:
-        return next_load(self._asked, self.known(), self._left(), noise=self.noise, is_barred=self._is_barred)
+    def _next(self, left: Left | None = None) -> Load | None:
+        left = left or self._left()
+        return next_load(self._asked, self.known(), left, noise=self.noise, is_barred=self._is_barred)
 
     def _measure(self, load: Load, warm: WarmUp) -> Round:
         strangers = self._settle()
@@ -168,14 +178,8 @@ class Walk:
             if (count := self.watch()) is not None and count > load.concurrency:
                 busy.append(count - load.concurrency)
 
-        words = warm.lengths.words(load.isl)
-        loop = Loop(
-            self.client,
-            load,
-            lambda: self.prompts.make(words),
-            count=max(2, load.concurrency),
-            body=warm.body,
-        )
+        words, count = warm.lengths.words(load.isl), max(2, load.concurrency)
+        loop = Loop(self.client, load, lambda: self.prompts.make(words), count=count, body=warm.body)
         deadline = None
         if self.rounds and self.budget.seconds is not None:
             deadline = self._began + self.budget.seconds
@@ -187,7 +191,7 @@ class Walk:
             self.strangers[load] = max(strangers, self.strangers.get(load, 0))
         if seen.failures:
             self._failed(load, seen)
-        elif seen.samples:
+        elif 2 * len(seen.samples) >= count:  # else the budget cut it off too soon
             self.rounds.setdefault(load, []).append(seen)
         return seen
 
@@ -203,7 +207,11 @@ class Walk:
 
     def _is_barred(self, load: Load) -> bool:
         beyond = self.most_n is not None and load.concurrency > self.most_n
-        return beyond or len(self.failed.get(load, ())) >= FAILED_ROUNDS
+        failed = [other for other, rounds in self.failed.items() if len(rounds) >= FAILED_ROUNDS]
+        # What failed with fewer at once is too long for the server, not too much.
+        return beyond or any(
+            (other.isl, other.osl) == (load.isl, load.osl) and other.concurrency <= load.concurrency for other in failed
+        )
 
     def _settle(self) -> int:
         """Requests that the server still has though none of ours is on its way; 0 when it does not say."""

@@ -41,6 +41,7 @@ class Fake:
     refuses: str | None = None
     usage: bool = True
     breaks_after: int | None = None
+    longest: int | None = None
     strangers: int = 0
     cuts_short: bool = False
     running: int = 0
@@ -63,6 +64,8 @@ class Fake:
                 answers('{"error":{"message":"unknown field"}}', status=400)(connection, asked)
             elif running > self.places:
                 answers('{"error":{"message":"too many requests"}}', status=429)(connection, asked)
+            elif self.longest is not None and prompt_tokens(body) > self.longest:
+                answers('{"error":{"message":"maximum context length"}}', status=400)(connection, asked)
             elif self.breaks_after is not None and count > self.breaks_after:
                 answers('{"error":{"message":"gone"}}', status=500)(connection, asked)
             else:
@@ -80,12 +83,15 @@ class Fake:
         for _ in range((osl + 1) // 2):
             time.sleep(self.chunk_s)
             connection.sendall(b'data: {"choices":[{"delta":{"content":"a b"}}]}\n\n')
-        prompt = TEMPLATE + 2 * len(body["messages"][0]["content"].split())
-        usage = {"prompt_tokens": prompt, "completion_tokens": osl}
+        usage = {"prompt_tokens": prompt_tokens(body), "completion_tokens": osl}
         end: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "length"}]}
         if self.usage:
             end["usage"] = usage
         connection.sendall(f"data: {json.dumps(end)}\n\ndata: [DONE]\n\n".encode())
+
+
+def prompt_tokens(body: dict[str, Any]) -> int:
+    return TEMPLATE + 2 * len(body["messages"][0]["content"].split())
 
 
 @contextmanager
@@ -155,6 +161,15 @@ def test_a_server_that_refuses_more_is_saturated_and_not_asked_for_more() -> Non
     assert {point.concurrency for point in points(walk)} == {1, 2}
     assert any("saturated: the server refused or failed requests at more than" in note for note in notes_of(walk))
     assert "32+5 x 8" in walk.missing()[0]
+    assert walk.stopped is None  # nothing more could be learnt with a greater budget
+
+
+def test_prompts_that_are_too_long_are_given_up_and_the_rest_goes_on() -> None:
+    with walking(Fake(longest=100), Grid((32, 200), (5,), 1, 3)) as walk:
+        walk.run()
+    assert set(walk.rounds) == {Load(32, 5, 1), Load(32, 5, 2), Load(32, 5, 3)}
+    assert set(walk.failed) == {Load(200, 5, 1)} and walk.most_n is None
+    assert any("context overflow" in note for note in notes_of(walk))
 
 
 def test_points_above_the_places_are_marked() -> None:
