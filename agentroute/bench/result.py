@@ -18,6 +18,9 @@ from agentroute.origin import Provenance
 
 WORKLOAD = "closed loop, random words that no prefix cache knows, fixed lengths, greedy"
 
+MET = 0.02
+"""A length that is off by no more than this counts as the one that was asked for."""
+
 TAILS = ((0.5, 2), (0.9, 10), (0.95, 20), (0.99, 100))
 """Percentiles, and how many requests each takes."""
 
@@ -51,12 +54,12 @@ def measurement(walk: Walk, url: str, *, engine_version: str | None, notes: Sequ
 
 
 def points(walk: Walk) -> tuple[Point, ...]:
-    """A point for each load, at the lengths that the server counted.
+    """A point for each load, at the lengths that the server counted, or as asked for where these are as good as met.
 
-    Random words differ by a token or two; loads that were asked for as equal stay equal.
+    Random words differ by a token or two; loads that were asked for as equal stay equal, in another run, too.
     """
-    isls = _counted(walk, lambda load: load.isl, lambda sample: sample.isl)
-    osls = _counted(walk, lambda load: load.osl, lambda sample: sample.osl)
+    isls = _counted(walk, lambda load: load.isl, lambda sample: sample.isl, slack=1)
+    osls = _counted(walk, lambda load: load.osl, lambda sample: sample.osl, slack=0)
     ttft, e2e = (_spread(walk, partial(_mean, time=t)) for t in (_ttft_ms, _e2e_ms))
     spreads = Spreads(ttft, _spread(walk, round_tpot_ms), e2e)
     found: dict[tuple[int, int, int], Point] = {}
@@ -142,12 +145,19 @@ def _e2e_ms(sample: Sample) -> float:
     return sample.e2e_ms
 
 
-def _counted(walk: Walk, asked: Callable[[Load], int], counted: Callable[[Sample], int]) -> dict[int, int]:
-    """By the length that was asked for, the mean of what the server counted."""
+def _counted(
+    walk: Walk, asked: Callable[[Load], int], counted: Callable[[Sample], int], *, slack: int
+) -> dict[int, int]:
+    """By the length that was asked for: that length where it was met within ``MET`` or ``slack`` tokens, else the mean
+    of what the server counted."""
     seen: dict[int, list[int]] = {}
     for load, rounds in walk.rounds.items():
         seen.setdefault(asked(load), []).extend(counted(sample) for r in rounds for sample in r.samples)
-    return {length: round(fmean(counts)) for length, counts in seen.items()}
+    means = {length: fmean(counts) for length, counts in seen.items()}
+    return {
+        length: length if abs(mean - length) <= max(slack, MET * length) else round(mean)
+        for length, mean in means.items()
+    }
 
 
 def _drifts(rounds: Sequence[Round]) -> list[float]:

@@ -68,6 +68,11 @@ def test_without_repeats_the_noise_is_unknown_and_the_notes_say_so() -> None:
     assert notes_of(walk)[0].startswith("standard error of the means: unknown where a load has one round")
 
 
+@pytest.mark.parametrize(("counted", "said"), [(63, 64), (64, 64), (70, 70), (50, 50)])
+def test_a_length_that_was_missed_is_said_as_the_server_counted_it(counted: int, said: int) -> None:
+    assert [point.isl for point in points(walked({LOW: [[100.0]]}, isl=counted))] == [said]
+
+
 def test_prompts_that_come_out_alike_are_one_point() -> None:
     walk = walked({Load(8, 11, 1): [[100.0]], Load(16, 11, 1): [[100.0]]}, isl=40)
     assert [point.load for point in points(walk)] == [(40, 11, 1)]
