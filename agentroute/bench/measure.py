@@ -1,43 +1,23 @@
-"""Measuring a running server: a short closed-loop latency curve, one point a load."""
+"""A first idea of a running server's latency: one burst a load. ``bench.walk`` measures in earnest."""
 
 from __future__ import annotations
 
-import itertools
-import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from agentroute.client import Client, Reply
-from agentroute.errors import AgentrouteError, BackendError, FailureKind
+from agentroute.bench.plan import Load
+from agentroute.bench.prompts import Lengths, Prompts
+from agentroute.bench.send import Sample, ask, sample_of
+from agentroute.client import Client
+from agentroute.errors import AgentrouteError
 from agentroute.latency.points import Measured, Point
-from agentroute.task import Task
 
-_WORDS = (
-    "river",
-    "stone",
-    "window",
-    "paper",
-    "garden",
-    "engine",
-    "copper",
-    "winter",
-    "music",
-    "letter",
-    "market",
-    "bridge",
-)
+_BODY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What to send: ``concurrency`` requests of about ``isl`` prompt tokens at once, ``osl`` answer tokens each."""
-
-    isl: int
-    osl: int
-    concurrency: int
+_LENGTHS = Lengths(template=40.0, per_word=1.0)
+"""Near enough without asking: the points hold what the server counted."""
 
 
 def measure(
@@ -48,58 +28,39 @@ def measure(
     ``client`` routes over exactly the server to be measured. Prompts are random words, so that no prefix cache helps,
     and greedy. Raises ``BackendError`` when a request fails, or when the server does not count its tokens.
     """
-    words = random.Random(seed)
+    prompts = Prompts(seed)
     bursts = []
     for load in loads:
         progress(load)
-        bursts.append((load, _burst(client, load, words)))
+        bursts.append((load, _burst(client, load, prompts)))
     # Random words differ by a token or two; loads that were asked for as equal stay equal.
     counted: dict[int, list[int]] = {}
-    for load, replies in bursts:
-        counted.setdefault(load.isl, []).extend(_tokens(reply)[0] for reply in replies)
-    return [_point(round(fmean(counted[load.isl])), load, replies) for load, replies in bursts]
+    for load, samples in bursts:
+        counted.setdefault(load.isl, []).extend(sample.isl for sample in samples)
+    return [_point(round(fmean(counted[load.isl])), load, samples) for load, samples in bursts]
 
 
-def _burst(client: Client, load: Load, words: random.Random) -> list[Reply]:
-    prompts = [_prompt(load.isl, words) for _ in range(load.concurrency)]
+def _burst(client: Client, load: Load, prompts: Prompts) -> list[Sample]:
+    texts = [prompts.make(_LENGTHS.words(load.isl)) for _ in range(load.concurrency)]
     threads = ThreadPoolExecutor(load.concurrency)
     try:
-        return list(threads.map(lambda prompt: _ask(client, load, prompt), prompts))
+        return list(threads.map(lambda text: _sample(client, load, text), texts))
     finally:
         # After Ctrl-C nobody waits for answers; closing the client ends them.
         threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _ask(client: Client, load: Load, prompt: str) -> Reply:
-    task = Task(context_tokens=load.isl, max_output_tokens=load.osl)
-    body: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
-    with client.stream([{"role": "user", "content": prompt}], task=task, body=body) as events:
-        for _ in events:
-            pass
-        reply = events.reply
+def _sample(client: Client, load: Load, text: str) -> Sample:
+    reply = ask(client, text, load, osl=load.osl, body=_BODY)
     if reply is None:
         raise AgentrouteError("the stream ended without a reply")
-    return reply
+    return sample_of(reply)
 
 
-def _prompt(tokens: int, words: random.Random) -> str:
-    """About ``tokens`` tokens with the chat template: one word is little more than one token."""
-    chosen: Iterator[str] = (words.choice(_WORDS) for _ in itertools.count())
-    return " ".join(itertools.islice(chosen, max(1, tokens - 40)))
-
-
-def _tokens(reply: Reply) -> tuple[int, int]:
-    prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
-    if prompt is None or answer is None:
-        detail = "it does not report its token usage, so nothing can be measured"
-        raise BackendError(FailureKind.BAD_REQUEST, detail, deployment=reply.decision.deployment)
-    return prompt, answer
-
-
-def _point(isl: int, load: Load, replies: Sequence[Reply]) -> Point:
-    osl = round(fmean(_tokens(reply)[1] for reply in replies))
-    ttft_ms = fmean(reply.seen.ttft_s or reply.seen.e2e_s for reply in replies) * 1_000
-    e2e_ms = fmean(reply.seen.e2e_s for reply in replies) * 1_000
+def _point(isl: int, load: Load, samples: Sequence[Sample]) -> Point:
+    osl = round(fmean(sample.osl for sample in samples))
+    ttft_ms = fmean(sample.ttft_ms for sample in samples)
+    e2e_ms = fmean(sample.e2e_ms for sample in samples)
     return Point(
         isl=isl,
         osl=osl,

@@ -68,7 +68,7 @@ def from_log(
     notes = (*started.pool_notes, *started.remarks, *_overruled(started, known), *_gaps(started, profile))
     more = {"read": facts, "unknown": started.unknown()}
     say(f"  unknown: {', '.join(started.unknown()) or 'nothing'}")
-    _write("profiles from-log", profile, output, notes, force=force, as_json=as_json, more=more)
+    write("profiles from-log", profile, output, notes, force=force, as_json=as_json, more=more)
 
 
 def from_server(
@@ -83,7 +83,7 @@ def from_server(
     wire, discovery = discover(url, api_key_env)
     profile = profile_of(name_of(name, model_id(discovery.models[0])), url, discovery)
     say(f"{printable(url)}: {heard_from(wire, discovery)}")
-    _write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
+    write("profiles from-server", profile, output, notes_of(discovery), force=force, as_json=as_json, more={})
 
 
 def text_of(file: Path) -> str:
@@ -187,7 +187,7 @@ def _gaps(started: Started, profile: Profile) -> Sequence[str]:
     return gaps
 
 
-def _write(
+def write(
     command: str,
     profile: Profile,
     output: Path | None,

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 
 from agentroute.adapters import adapter
-from agentroute.bench.measure import Load, measure
+from agentroute.bench.measure import measure
+from agentroute.bench.plan import Load
 from agentroute.catalogue import shipped
 from agentroute.client import Client, Reply
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer

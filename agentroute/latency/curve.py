@@ -20,7 +20,7 @@ of prompts (11 %), a typical server's shape in place of the roofline's (8.5 %), 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from agentroute.latency.layout import Axes, Hull, knots, lay_out
 from agentroute.latency.metric import TPOT, TTFT, Metric
 from agentroute.latency.physics import TYPICAL, Shape
-from agentroute.latency.points import STATISTICS, Measured, Point, Statistic
+from agentroute.latency.points import STATISTICS, Measured, Point, Statistic, noise_of
 
 Array = NDArray[np.float64]
 
@@ -53,6 +53,8 @@ class Curve:
     """False where nothing is measured, and all is derived from a roofline."""
     tails: Tails
     """By metric and statistic the most that was measured over the mean, where percentiles were measured."""
+    noise: tuple[float, float] = (0.0, 0.0)
+    """Half the 80 % band of the measured mean TTFT and TPOT, as fractions, by how much repeats of a load differed."""
 
     @classmethod
     def fit(cls, points: Iterable[Point], shape: Shape | None = None) -> Curve | None:
@@ -70,7 +72,8 @@ class Curve:
         if not rows:
             return None
         data, hull = _thinned(np.log(np.array(rows, dtype=np.float64)))
-        return cls._through(data, hull, shape or TYPICAL, _tails(points), measured=True)
+        noise = noise_of(point.ttft_ms for point in points), noise_of(point.tpot_ms for point in points)
+        return replace(cls._through(data, hull, shape or TYPICAL, _tails(points), measured=True), noise=noise)
 
     @classmethod
     def derived(cls, loads: Array, ttft_ms: Array, tpot_ms: Array) -> Curve:
@@ -105,7 +108,10 @@ class Curve:
         if not self.is_measured:
             return float(np.expm1(TTFT.derived)), float(np.expm1(TPOT.derived))
         near, beyond = self.hull.nearest(np.array(load)), self.hull.outside(np.array(load))
-        ttft, tpot = (float(np.expm1(metric.ln_band(near, beyond))) for metric in (self.ttft, self.tpot))
+        ttft, tpot = (
+            float(np.expm1(np.hypot(metric.ln_band(near, beyond), np.log1p(noise))))
+            for metric, noise in zip((self.ttft, self.tpot), self.noise, strict=True)
+        )
         return ttft, tpot
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import sqrt
+from statistics import fmean
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -29,6 +32,9 @@ class Measured(Frozen):
     """The 95th percentile."""
     p99: Milliseconds | None = None
     """The 99th percentile."""
+    noise: Share | None = None
+    """Half the 80 % band of the mean, as a fraction of it, for another run like this one: from how much repeats of the
+    load differed. ``None``: it was not repeated."""
 
     @model_validator(mode="after")
     def _some_and_in_order(self) -> Measured:
@@ -100,6 +106,12 @@ class Point(Frozen):
             return None
         rest = (e2e.mean - ttft.mean) / (self.osl - 1)
         return rest if rest > 0 else None
+
+
+def noise_of(quantities: Iterable[Measured | None]) -> float:
+    """The root mean square of the noise of those that have one, as a fraction; 0.0 where none has."""
+    squares = [one.noise**2 for one in quantities if one is not None and one.noise is not None]
+    return sqrt(fmean(squares)) if squares else 0.0
 
 
 class Measurement(Frozen):

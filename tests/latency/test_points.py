@@ -26,6 +26,8 @@ LOAD: dict[str, Any] = {"isl": 128, "osl": 11, "concurrency": 4}
         ({"mean": 1e10}, "less than or equal"),
         ({"mean": "5"}, "valid number"),
         ({"mean": True}, "valid number"),
+        ({"mean": 1.0, "noise": 1.5}, "less than or equal to 1"),
+        ({"noise": 0.1}, "must hold at least one of"),
         ({"p75": 1.0}, "Extra inputs"),
     ],
 )
