@@ -20,8 +20,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 BIT = {capability: 1 << i for i, capability in enumerate(CAPABILITIES)}
+SCHEDULED = frozenset({"vllm", "sglang", "trtllm", "dynamo"})
+"""Engines of which ``LEAST_SLOTS`` holds."""
 USABLE_OVER_MEMORIES = 0.9
 """Share of several attention-DP memories that is usable, since ranks fill unevenly; assumed."""
+LEAST_SLOTS = 256
+"""Requests that vLLM, SGLang and TensorRT-LLM run at once where nobody told them otherwise, at the least."""
 BEYOND_MEASURED = 4.0
 """How many times the most measured concurrency is believed to run at once; more would wait. Assumed."""
 _SECONDS_PER_HOUR = 3_600.0
@@ -36,7 +40,8 @@ class CompiledFleet:
     curves: CurveTable
     window_tokens: Floats
     slots: Floats
-    """Requests that one endpoint runs at once; where nobody says, ``BEYOND_MEASURED`` times the most measured."""
+    """Requests that one endpoint runs at once; where nobody says, ``BEYOND_MEASURED`` times the most measured,
+    and ``LEAST_SLOTS`` at the least."""
     least_slots: float
     block_tokens: Floats
     request_blocks: Floats
@@ -142,7 +147,10 @@ def _slots(deployment: Deployment) -> int | None:
 
 def _believed(deployment: Deployment, curve: Curve | None) -> float:
     """Requests that are believed to run at once where neither slots nor KV pool tell, and so many were not measured."""
-    return np.inf if curve is None or deployment.profile.pool else round(curve.most_n, 6) * BEYOND_MEASURED
+    if curve is None or deployment.profile.pool:
+        return np.inf
+    least = LEAST_SLOTS if deployment.profile.engine.name in SCHEDULED else 1
+    return max(round(curve.most_n, 6) * BEYOND_MEASURED, least)
 
 
 def _blocks(deployment: Deployment) -> float:

@@ -115,8 +115,8 @@ def times(roofline: Roofline, workload: Workload, metric: Metric) -> Callable[[i
     """What a metric at a concurrency is made of; it is the sum of its parts' totals.
 
     TTFT is that of the last of n requests that arrive at once. TPOT is that of a closed loop: in every decode step
-    n / OSL requests end, and as many prompts are read before the next. E2E is that of a closed loop, too: its own
-    prompt, and OSL - 1 such steps.
+    (n - 1) / OSL of the others end, and as many prompts are read before the next. E2E is that of a closed loop, too:
+    its own prompt, and OSL - 1 such steps.
     """
     isl, osl, replicas = workload.isl, workload.osl, roofline.attention_dp
     context, rest = isl + osl / 2, osl - 1
@@ -129,7 +129,7 @@ def times(roofline: Roofline, workload: Workload, metric: Metric) -> Callable[[i
         return Parts.of(roofline.prefill(isl, n=n))
 
     def step(n: int, by: float = 1.0) -> tuple[Parts, Parts]:
-        return Parts.of(roofline.decode(n, context), by), Parts._make([part * n * by for part in reading])
+        return Parts.of(roofline.decode(n, context), by), Parts._make([part * (n - 1) * by for part in reading])
 
     made: dict[Metric, Callable[[int], tuple[Parts, ...]]] = {
         "TTFT": lambda n: (first(n),),

@@ -148,3 +148,9 @@ def test_new_points_take_the_place_of_old_ones_of_their_loads() -> None:
         [(40, 8, 2), (80, 8, 1), (80, 8, 2)],
     ]
     assert Profile.model_validate(whole.model_dump()) == whole
+
+
+def test_a_folder_that_is_not_there_is_said_before_anything_is_measured(tmp_path: Path) -> None:
+    ran = agentroute("measure", "http://127.0.0.1:9", "-o", str(tmp_path / "nowhere" / "mine.toml"))
+    assert ran.code == 2
+    assert "cannot be written to; give another --output" in ran.err

@@ -109,3 +109,10 @@ def test_no_limit_is_below_the_one_that_is_charged() -> None:
     limits = list(rate_limits(roofline("deepseek-v3", Sharding(tp=8, ep=8)), Workload(8_000, 500, 4)).values())
     assert [limit.n_c for limit in limits] == sorted(limit.n_c for limit in limits)
     assert len(limits) <= len(RATE_KINDS)
+
+
+@pytest.mark.parametrize("osl", [2, 10, 500])
+def test_a_lone_request_decodes_no_slower_for_its_own_prompt(osl: int) -> None:
+    made = roofline("llama-3.1-70b", Sharding(tp=8))
+    alone = made.tpot_ms(1, 100_000 + osl / 2) / 1_000
+    assert seconds(made, Workload(100_000, osl, 1), "TPOT", 1) == pytest.approx(alone)
