@@ -218,3 +218,12 @@ def test_when_every_slo_is_missed_the_one_nearest_to_keeping_it_is_best() -> Non
     deployments = fleet(profile("far", speed=0.1), profile("near", speed=1.0), profile("nearer", speed=2.0))
     order = assess(deployments, soft(1.0)).order(OBJECTIVES["fit"])
     assert [deployments.deployments[d].name for d in order] == ["nearer", "near", "far"]
+
+
+@pytest.mark.parametrize(("n", "waits"), [(8, False), (200, False), (300, True)])
+def test_a_short_curve_does_not_make_an_engine_run_fewer_at_once_than_it_does_untold(n: int, waits: bool) -> None:
+    """One point at one request in flight: vLLM runs 256 all the same, and each of them a little slower."""
+    only = router(profile("one", points=(point(1_024, 128, 1, 50, 8),)))
+    chosen = only.decide(task(1_024, 128, concurrency=n)).candidates[0]
+    assert (chosen.n_run < chosen.n) is waits
+    assert (chosen.wait_ms > 0) is waits
