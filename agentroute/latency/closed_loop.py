@@ -58,8 +58,8 @@ class ClosedLoop:
             step_s = self.decode.decode(mine, isl + osl / 2).total_s
             others_s = n / self.prefill_workers * more[isl]
             ttft_s = OWN_PROMPTS * alone[isl] + OTHERS_PROMPTS * others_s + STEPS * step_s
-            # In every step n / OSL requests end, and as many prompts are read before the next.
-            times.append((ttft_s, step_s if self.apart else step_s + mine / osl * more[isl]))
+            # In every step (n - 1) / OSL of the others end, and as many prompts are read before the next.
+            times.append((ttft_s, step_s if self.apart else step_s + max(mine - 1.0, 0.0) / osl * more[isl]))
         ttft, tpot = 1e3 * np.array(times).T
         return ttft, tpot
 

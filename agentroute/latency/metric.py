@@ -26,6 +26,10 @@ public deployment, 80 % were within so much (logarithm): n by 2, TTFT 0.32 and T
 0.86 and 0.13; OSL by 2, 0.27 and 0.06, by 8, 0.37 and 0.15. So a half is enough for OSL, and TPOT is surer than
 +-30 % up to two doublings."""
 
+LEAST_SHARE = 1e-3
+"""Coefficients may say 0 where all of their terms vanish; less than this share of what the shape says is not believed.
+A share, not a time: a server twice as slow is twice as slow everywhere."""
+
 _LEAST_MS = 1e-12
 
 
@@ -75,6 +79,8 @@ class Metric:
 
     kind: Kind
     coefficients: Array
+    least: Array
+    """Coefficients of what the physics say at the least: ``LEAST_SHARE`` of the shape, at the height of the points."""
     residual: Residual
     spread: float
 
@@ -91,20 +97,25 @@ class Metric:
             np.concatenate([whiten @ (terms / np.exp(ln_ms)[:, None]), SHAPE_WEIGHT * kind.far / believed[:, None]]),
             np.concatenate([whiten @ np.ones(len(ln_ms)), np.full(len(believed), SHAPE_WEIGHT)]),
         )
-        rest = ln_ms - np.log(np.maximum(terms @ coefficients, _LEAST_MS))
+        least = LEAST_SHARE * np.exp(height) * shape
+        rest = ln_ms - _ln_physics(terms, coefficients, least)
         residual = Residual.through(kind.kernel, ln_loads, rest, inverted)
         seen = np.abs(residual.surprises).sum() if len(ln_ms) > 1 else 0.0
         count = len(ln_ms) if len(ln_ms) > 1 else 0
         spread = (PRIOR_POINTS * kind.spread + seen) / (PRIOR_POINTS + count)
-        return cls(kind, coefficients, residual, float(spread))
+        return cls(kind, coefficients, least, residual, float(spread))
 
     def ln_physics(self, ln_loads: Array) -> Array:
         """The logarithm of what the coefficients alone say."""
-        result: Array = np.log(np.maximum(self.kind.terms(np.exp(ln_loads)) @ self.coefficients, _LEAST_MS))
-        return result
+        return _ln_physics(self.kind.terms(np.exp(ln_loads)), self.coefficients, self.least)
 
     def ln_band(self, ln_load: Array, doublings: Array) -> float:
         """Half the 80 % band as a logarithm: at a load inside the measured ones (or the nearest of them), and so many
         ``doublings`` (isl, osl, n) beyond it."""
         inside = self.kind.inside * self.spread * self.residual.doubt(ln_load)
         return inside + self.kind.step * float(np.linalg.norm(STEPS * doublings))
+
+
+def _ln_physics(terms: Array, coefficients: Array, least: Array) -> Array:
+    result: Array = np.log(np.maximum(np.maximum(terms @ coefficients, terms @ least), _LEAST_MS))
+    return result

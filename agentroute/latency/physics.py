@@ -31,7 +31,8 @@ def tpot_terms(
     """The terms of TPOT, shape (..., 6). ``resident``: tokens in the KV cache, of all requests together."""
     context = n * (isl + np.divide(osl, 2.0)) if resident is None else resident
     read, pairs = _reading(isl, cached)
-    prompts = np.divide(n, osl)
+    # A request's own prompt is read before its first token; those of the others are, while it decodes.
+    prompts = np.maximum(np.subtract(n, 1.0), 0.0) / osl
     return _stacked(1.0, n, np.divide(context, THOUSAND), np.sqrt(n), prompts * read, prompts * pairs)
 
 

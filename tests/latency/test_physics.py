@@ -80,3 +80,8 @@ def test_the_typical_shape_is_one_at_the_middle_and_goes_through_itself() -> Non
     assert float(tpot_terms(1_024.0, 1_024.0, 16.0) @ TYPICAL.tpot) == pytest.approx(1.0, rel=0.01)
     again = Shape.through(FAR_TTFT @ TYPICAL.ttft, FAR_TPOT @ TYPICAL.tpot)
     assert FAR_TPOT @ again.tpot == pytest.approx(FAR_TPOT @ TYPICAL.tpot, rel=1e-3)
+
+
+def test_a_lone_request_decodes_no_slower_for_its_own_prompt() -> None:
+    short, long = (tpot_terms(100_000.0, osl, 1.0) for osl in (10.0, 1_000.0))
+    assert list(short[4:]) == list(long[4:]) == [0.0, 0.0]
