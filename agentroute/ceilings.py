@@ -14,13 +14,13 @@ from math import inf
 from typing import Literal
 
 from agentroute.capacity.holding import Holding
-from agentroute.capacity.kv import Unknown
+from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.estimate import Estimate
 from agentroute.latency.rates import RateKind, Workload, rate_limits
 from agentroute.latency.roofline import Roofline, experts_near
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
-from agentroute.shape.model import Gqa, Mla, Model, MoeMlp
+from agentroute.shape.model import Mla, Model
 from agentroute.shape.sharding import Sharding
 
 CapacityKind = Literal["weights", "domain_memory", "window", "kv_capacity", "slots"]
@@ -207,7 +207,7 @@ def cautions(stand: Stand, workload: Workload) -> Iterator[Caution]:
         yield Caution("pipeline_idles", said)
     if stand.accelerator is not None:
         yield from _crossing(stand.model, sharding, stand.accelerator.tight_domain_accelerators)
-    heads = _kv_heads(stand.model) if stand.model else None
+    heads = min(kv_heads(stand.model), default=None) if stand.model else None
     if heads is not None and sharding.tp > heads * sharding.dcp:
         what = f"each of {heads} KV heads" if heads > 1 else _the_one(stand.model)
         said = f"tp {sharding.tp} keeps {what} {-(-sharding.tp // (heads * sharding.dcp))} times"
@@ -221,7 +221,7 @@ def cautions(stand: Stand, workload: Workload) -> Iterator[Caution]:
 
 def _crossing(model: Model | None, sharding: Sharding, domain: int) -> Iterator[Caution]:
     near = experts_near(sharding, domain)
-    if near < sharding.ep and model and any(isinstance(group.mlp, MoeMlp) for group in model.layers):
+    if near < sharding.ep and model and model.has_experts:
         said = f"ep {sharding.ep} leaves tight domains of {domain}: {1 - near / sharding.ep:.0%} of its all-to-all"
         yield Caution("experts_cross", f"{said} crosses them")
     if sharding.tp > domain:
@@ -233,16 +233,6 @@ def _crossing(model: Model | None, sharding: Sharding, domain: int) -> Iterator[
 def _the_one(model: Model | None) -> str:
     latent = model is not None and any(isinstance(group.attention, Mla) for group in model.layers)
     return "the latent KV, which tensor splits do not divide," if latent else "its one KV head"
-
-
-def _kv_heads(model: Model) -> int | None:
-    """The fewest KV heads of a layer; 1 for latent attention; ``None`` without KV."""
-    heads = [
-        group.attention.kv_heads if isinstance(group.attention, Gqa) else 1
-        for group in model.layers
-        if isinstance(group.attention, Gqa | Mla)
-    ]
-    return min(heads, default=None)
 
 
 def _number(value: float) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from agentroute.capacity.holding import Serving
 from agentroute.capacity.kv import KvType as CacheType
 from agentroute.capacity.kv import Unknown
-from agentroute.capacity.memory import ENGINES
+from agentroute.capacity.memory import ENGINES, version_of
 from agentroute.capacity.weights import QUANTISATIONS, scheme
 from agentroute.fleet import Deployment
 from agentroute.latency.closed_loop import ClosedLoop
@@ -38,7 +36,7 @@ def serving(profile: Profile, model: Model | None) -> Serving | Unknown:
     limits = profile.limits
     return Serving(
         engine,
-        _version(profile.engine.version),
+        version_of(profile.engine.version),
         *kept,
         batched_tokens=limits.max_num_batched_tokens if limits else None,
         slots=limits.max_num_seqs if limits else None,
@@ -56,12 +54,6 @@ def _kept(profile: Profile, model: Model | None) -> tuple[str, CacheType] | Unkn
     if profile.precision.kv not in CACHE:
         return Unknown(f"the KV type {profile.precision.kv!r} is not known")
     return weights, CACHE[profile.precision.kv]
-
-
-def _version(said: str | None) -> tuple[int, int] | None:
-    """``0.19.1`` as (0, 19); ``None`` when not known to the minor."""
-    found = re.match(r"v?(\d+)\.(\d+)", said or "")
-    return (int(found[1]), int(found[2])) if found else None
 
 
 def roofline(deployment: Deployment) -> Roofline | Unknown:

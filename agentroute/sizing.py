@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from agentroute.capacity.holding import Serving, hold, refused
-from agentroute.capacity.kv import Unknown
+from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.capacity.weights import Parts
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.latency.rates import METRICS, Metric, Workload, times
 from agentroute.latency.roofline import Roofline
 from agentroute.shape.accelerator import Accelerator
-from agentroute.shape.model import Gqa, Mla, Model, MoeMlp
+from agentroute.shape.model import Model, MoeMlp
 from agentroute.shape.sharding import Sharding
 
 MOST_STAGES = 16
@@ -141,12 +141,7 @@ def _of(tp: int, pp: int, dp: int, whole: bool, copies: int) -> Iterator[Shardin
 
 def _copies(model: Model, tp: int) -> int:
     """How often a tensor split keeps the same KV, in every layer at least."""
-    heads = [
-        group.attention.kv_heads if isinstance(group.attention, Gqa) else 1
-        for group in model.layers
-        if isinstance(group.attention, Gqa | Mla)
-    ]
-    return max(1, tp // max(heads)) if heads else 1
+    return max(1, tp // max(kv_heads(model), default=tp))
 
 
 def _sensible(model: Model, accelerator: Accelerator, sharding: Sharding, serving: Serving) -> bool:

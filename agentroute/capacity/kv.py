@@ -83,6 +83,12 @@ def kv_heads_per_rank(kv_heads: int, tp: int) -> int:
     return max(1, kv_heads // tp)
 
 
+def kv_heads(model: Model) -> tuple[int, ...]:
+    """KV heads of a layer, by group of layers that keep KV; a latent counts as one head."""
+    kept = (group.attention for group in model.layers if isinstance(group.attention, Gqa | Mla))
+    return tuple(attention.kv_heads if isinstance(attention, Gqa) else 1 for attention in kept)
+
+
 def row_bytes(attention: Gqa | Mla, kv_type: KvType, tp: int, v_type: KvType | None = None) -> int:
     """Bytes that one layer keeps for one token on one accelerator of ``tp``.
 

@@ -8,6 +8,7 @@ asked for.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +19,13 @@ Engine = Literal["vllm", "sglang", "trtllm", "llamacpp"]
 """The engines whose rules are known."""
 
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang", "trtllm", "llamacpp")
+
+
+def version_of(text: str | None) -> tuple[int, int] | None:
+    """An engine's version as (major, minor): ``v0.19.1`` is (0, 19). ``None`` when it is not known to the minor."""
+    found = re.match(r"v?(\d+)\.(\d+)(?![\dx])", text or "")
+    return (int(found[1]), int(found[2])) if found else None
+
 
 WEIGHTS_BAND = 0.03
 """How far off the counted weights may be, as a fraction: 80 % of the logs of ``agentroute validate kv`` agree within

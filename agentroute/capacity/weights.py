@@ -79,7 +79,7 @@ def scheme(word: str, model: Model) -> str | None:
 
     Of a scheme that checkpoints apply in part, the published part: Llama 4 keeps all but its experts in 16 bits.
     """
-    moe = any(isinstance(group.mlp, MoeMlp) for group in model.layers)
+    moe = model.has_experts
     match word:
         case "fp16" | "bf16":
             return "bf16"

@@ -71,6 +71,11 @@ def _width(cell: str) -> int:
     return max((len(line) for line in cell.split("\n")), default=0)
 
 
+def percent(value: float | None, digits: int = 2) -> str:
+    """A fraction in per cent; nothing where it is unknown."""
+    return "" if value is None else f"{100 * value:.{digits}f} %"
+
+
 def report(error: AgentrouteError) -> int:
     """Say an error on stderr; the exit code it deserves."""
     say(f"error: {error}")

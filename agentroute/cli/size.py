@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 
 from agentroute.capacity.holding import Holding, Serving
 from agentroute.capacity.kv import KV_TYPES, KvType, Unknown
-from agentroute.capacity.memory import ENGINES, Engine
+from agentroute.capacity.memory import ENGINES, Engine, version_of
 from agentroute.capacity.weights import QUANTISATIONS, scheme
 from agentroute.catalogue import shipped
 from agentroute.ceilings import NAMES, Ceiling, Ceilings, Stand
@@ -153,10 +152,10 @@ def _engine(name: str) -> Engine:
 
 
 def _version(text: str | None) -> tuple[int, int] | None:
-    found = re.match(r"v?(\d+)\.(\d+)", text or "")
-    if text is not None and found is None:
+    version = version_of(text)
+    if text is not None and version is None:
         raise UsageError(f"--engine-version must be a version such as 0.19, got {shown(text)}")
-    return (int(found[1]), int(found[2])) if found else None
+    return version
 
 
 def _kv_type(name: str) -> KvType:

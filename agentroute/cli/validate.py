@@ -14,7 +14,7 @@ from agentroute.capacity.predict import QUANTITIES, Prediction, predict, summary
 from agentroute.capacity.records import Record
 from agentroute.catalogue import Catalogue, shipped
 from agentroute.cli.options import Json
-from agentroute.cli.output import print_json, print_table
+from agentroute.cli.output import percent, print_json, print_table
 from agentroute.cli.validate_latency import latency
 from agentroute.errors import FileError
 from agentroute.shape.model import Model
@@ -64,7 +64,7 @@ def kv(
     print_table(
         ("quantity", "n", "median", "p90", "max", "within 0.5 %", "within 5 %"),
         (
-            (quantity, f"{line['n']}", *(_percent(line[key]) for key in ("median", "p90", "max")),
+            (quantity, f"{line['n']}", *(percent(line[key], 3) for key in ("median", "p90", "max")),
              f"{line['within_0_5pct']}", f"{line['within_5pct']}")
             for quantity in QUANTITIES
             if (line := figures[quantity])["n"]
@@ -144,7 +144,3 @@ def _row(one: Prediction) -> tuple[str, ...]:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
-
-
-def _percent(value: float | int | None) -> str:
-    return "" if value is None else f"{100 * value:.3f} %"

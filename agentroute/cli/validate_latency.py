@@ -14,7 +14,7 @@ from agentroute.capacity.kv import Unknown
 from agentroute.capacity.weights import scheme
 from agentroute.catalogue import shipped
 from agentroute.cli.options import Json
-from agentroute.cli.output import print_json, print_table, say
+from agentroute.cli.output import percent, print_json, print_table, say
 from agentroute.errors import FileError, UnknownNameError, UsageError
 from agentroute.files import read_text
 from agentroute.latency.accuracy import METRICS, Order, Prediction, errors, orders, predictions, slo_wrong
@@ -175,21 +175,17 @@ def _print(how: LeaveOut, counted: dict[str, Any], whole: dict[str, Any], apart:
     columns = ("metric", "n", "mean", "median", "p90", "in band")
     names = {"tpot": "TPOT", "ttft": "TTFT", "ttft_knee": "TTFT, curves with a knee", "e2e": "E2E"}
     print_table(columns, ((name, *_cells(whole[key])) for key, name in names.items()), right=columns[1:])
-    pairs = f"{_percent(whole['pairs_right'])} of {whole['pairs']:,} pairs"
+    pairs = f"{percent(whole['pairs_right'])} of {whole['pairs']:,} pairs"
     typer.echo(f"deployments of one model in the right order (TPOT more than 15 % apart): {pairs}")
-    typer.echo(f"SLO decisions that would have been wrong: {_percent(whole['slo_wrong'])}\n")
+    typer.echo(f"SLO decisions that would have been wrong: {percent(whole['slo_wrong'])}\n")
     titles = ("deployment", "n", "TPOT mean", "TPOT median", "TTFT mean", "E2E mean", "order")
     rows = (
-        (name, f"{own['tpot']['n']}", _percent(own["tpot"]["mean"]), _percent(own["tpot"]["median"]),
-         _percent(own["ttft"]["mean"]), _percent(own["e2e"]["mean"]), _percent(own["pairs_right"]))
+        (name, f"{own['tpot']['n']}", percent(own["tpot"]["mean"]), percent(own["tpot"]["median"]),
+         percent(own["ttft"]["mean"]), percent(own["e2e"]["mean"]), percent(own["pairs_right"]))
         for name, own in apart.items()
     )  # fmt: skip
     print_table(titles, rows, right=titles[1:])
 
 
 def _cells(of: dict[str, Any]) -> tuple[str, ...]:
-    return f"{of['n']:,}", *(_percent(of[key]) for key in ("mean", "median", "p90", "coverage"))
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f} %"
+    return f"{of['n']:,}", *(percent(of[key]) for key in ("mean", "median", "p90", "coverage"))

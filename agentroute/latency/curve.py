@@ -98,10 +98,6 @@ class Curve:
         """How much of an answer at a load (logarithms) rests on measured cells, from 0.0 to 1.0."""
         return self.hull.support(np.array([isl, osl, n])) if self.is_measured else 0.0
 
-    def doublings_outside(self, load: tuple[float, float, float]) -> float:
-        """How far ``load`` (logarithms) lies outside the measured range, in doublings summed over the axes."""
-        return float(self.hull.outside(np.array(load)).sum())
-
     def bands(self, load: tuple[float, float, float]) -> tuple[float, float]:
         """Half the 80 % band of the mean TTFT and TPOT at ``load`` (logarithms), as fractions: a time lies between
         ``mean / (1 + band)`` and ``mean * (1 + band)``."""

@@ -224,6 +224,11 @@ class Model(Frozen):
         raise UsageError(f"the config must be the contents of a config.json or its path, not {shown(config)}")
 
     @property
+    def has_experts(self) -> bool:
+        """Whether a token passes only some of the weights of some layer."""
+        return any(isinstance(group.mlp, MoeMlp) for group in self.layers)
+
+    @property
     def layer_count(self) -> int:
         """All layers, of every kind."""
         return sum(group.count for group in self.layers)

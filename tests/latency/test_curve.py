@@ -125,7 +125,7 @@ def test_distance_is_counted_in_doublings_over_the_axes(load: tuple[int, int, in
     curve = Curve.fit(grid())
     assert curve is not None
     isl, osl, n = load
-    assert curve.doublings_outside((math.log(isl), math.log(osl), math.log(n))) == pytest.approx(doublings)
+    assert curve.hull.outside(np.log([isl, osl, n])).sum() == pytest.approx(doublings)
 
 
 def test_a_curve_of_irregular_points_takes_little_memory() -> None:
