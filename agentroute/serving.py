@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentroute.capacity.holding import Serving
 from agentroute.capacity.kv import KvType as CacheType
 from agentroute.capacity.kv import Unknown
-from agentroute.capacity.memory import ENGINES, version_of
+from agentroute.capacity.memory import ENGINES, minor_version
 from agentroute.capacity.weights import QUANTISATIONS, scheme
 from agentroute.fleet import Deployment
 from agentroute.latency.closed_loop import ClosedLoop
@@ -36,7 +36,7 @@ def serving(profile: Profile, model: Model | None) -> Serving | Unknown:
     limits = profile.limits
     return Serving(
         engine,
-        version_of(profile.engine.version),
+        minor_version(profile.engine.version),
         *kept,
         batched_tokens=limits.max_num_batched_tokens if limits else None,
         slots=limits.max_num_seqs if limits else None,

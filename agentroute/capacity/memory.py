@@ -21,7 +21,7 @@ Engine = Literal["vllm", "sglang", "trtllm", "llamacpp"]
 ENGINES: tuple[Engine, ...] = ("vllm", "sglang", "trtllm", "llamacpp")
 
 
-def version_of(text: str | None) -> tuple[int, int] | None:
+def minor_version(text: str | None) -> tuple[int, int] | None:
     """An engine's version as (major, minor): ``v0.19.1`` is (0, 19). ``None`` when it is not known to the minor."""
     found = re.match(r"v?(\d+)\.(\d+)(?![\dx])", text or "")
     return (int(found[1]), int(found[2])) if found else None

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from agentroute.capacity.kv import KV_TYPES, KvType
-from agentroute.capacity.memory import version_of
+from agentroute.capacity.memory import minor_version
 from agentroute.origin import Count, Flag, Frozen, Positive, Text, Tokens
 
 Gib = Annotated[float, Field(ge=-1_000, le=1_000_000, allow_inf_nan=False)]
@@ -131,7 +131,7 @@ class Record(Frozen):
     @property
     def version(self) -> tuple[int, int] | None:
         """The engine's version as (major, minor); ``None`` when not known to the minor."""
-        return version_of(self.engine_version)
+        return minor_version(self.engine_version)
 
     @property
     def draft_tokens(self) -> int:

@@ -11,7 +11,7 @@ import typer
 
 from agentroute.capacity.holding import Holding, Serving
 from agentroute.capacity.kv import KV_TYPES, KvType, Unknown
-from agentroute.capacity.memory import ENGINES, Engine, version_of
+from agentroute.capacity.memory import ENGINES, Engine, minor_version
 from agentroute.capacity.weights import QUANTISATIONS, scheme
 from agentroute.catalogue import shipped
 from agentroute.ceilings import NAMES, Ceiling, Ceilings, Stand
@@ -152,7 +152,7 @@ def _engine(name: str) -> Engine:
 
 
 def _version(text: str | None) -> tuple[int, int] | None:
-    version = version_of(text)
+    version = minor_version(text)
     if text is not None and version is None:
         raise UsageError(f"--engine-version must be a version such as 0.19, got {shown(text)}")
     return version
