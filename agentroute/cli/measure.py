@@ -89,8 +89,10 @@ def measure(
     target_file = output or into
     if output is not None and output.exists() and not force:
         raise UsageError(f"{printable(output)} is there already; give --force to write over it, or another --output")
-    if target_file is not None and not os.access(target_file.absolute().parent, os.W_OK):
-        raise UsageError(f"the folder of {printable(target_file)} cannot be written to; give another --output")
+    if target_file is not None:
+        folder = target_file.absolute().parent
+        if target_file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise UsageError(f"{printable(target_file)} cannot be written to; give another --output")
     base = Profile.load(into) if into is not None else None
     wire, discovery = _discovered(url, adapter, api_key_env)
     degrees = {"tp": tp, "pp": pp, "ep": ep, "attention_dp": attention_dp}

@@ -29,6 +29,9 @@ APART = 0.05
 PIECE, MOST_PIECES = _LN2 / 2, 6
 """Two measured concurrencies are parted into pieces of this width (logarithm), at most so many."""
 
+FEW: Array = _LN2 * np.array([1.0, 1.5, 2.0, 2.5])
+"""From 2 to 6 in flight, where the prompts of others begin to count: pieces end here, too, however wide the gap is."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hull:
@@ -133,7 +136,8 @@ def _parted(n: Array) -> Array:
         pieces = int(np.clip(round((high - low) / PIECE), 1, MOST_PIECES))
         parts.append(np.linspace(low, high, pieces + 1)[1:])
         parts[-1][-1] = high
-    return np.concatenate(parts)
+    parted = np.concatenate(parts)
+    return _joined(parted, FEW[(n[0] < FEW) & (n[-1] > FEW)])
 
 
 def _columns(ln_loads: Array, axes: Axes) -> list[tuple[int, int, NDArray[np.intp]]]:

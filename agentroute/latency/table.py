@@ -48,9 +48,12 @@ class CurveTable:
         self._shift = SHIFT * np.arange(len(axes))
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
         self._rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), -1)
-        self._coefficients = (
-            np.array([_NO_TTFT if curve is None else curve.ttft.coefficients for curve in self.curves]),
-            np.array([_NO_TPOT if curve is None else curve.tpot.coefficients for curve in self.curves]),
+        self._coefficients, self._least = (
+            (
+                np.array([_NO_TTFT if curve is None else getattr(curve.ttft, name) for curve in self.curves]),
+                np.array([_NO_TPOT if curve is None else getattr(curve.tpot, name) for curve in self.curves]),
+            )
+            for name in ("coefficients", "least")
         )
 
     def at(
@@ -99,12 +102,10 @@ class CurveTable:
         self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
     ) -> Array:
         """By how much the times change, shape (2, d)."""
-        ttft, tpot = self._coefficients
         after = ttft_terms(isl, n, cached_tokens), tpot_terms(isl, osl, n, cached_tokens, resident_tokens)
         before = ttft_terms(isl, n), tpot_terms(isl, osl, n)
-        return np.stack(
-            [(a * c).sum(axis=1) / (b * c).sum(axis=1) for a, b, c in zip(after, before, (ttft, tpot), strict=True)]
-        )
+        physics = zip(after, before, self._coefficients, self._least, strict=True)
+        return np.stack([_physics(a, c, least) / _physics(b, c, least) for a, b, c, least in physics])
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
         """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
@@ -144,3 +145,9 @@ def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
     """The same for many."""
     k = np.clip(knots.searchsorted(x, side="right") - 1, 0, len(knots) - 2)
     return k, (x - knots[k]) / (knots[k + 1] - knots[k])
+
+
+def _physics(terms: Array, coefficients: Array, least: Array) -> Array:
+    """By deployment what the coefficients say, and ``Metric.least`` at the least."""
+    result: Array = np.maximum((terms * coefficients).sum(axis=1), (terms * least).sum(axis=1))
+    return result

@@ -150,7 +150,10 @@ def test_new_points_take_the_place_of_old_ones_of_their_loads() -> None:
     assert Profile.model_validate(whole.model_dump()) == whole
 
 
-def test_a_folder_that_is_not_there_is_said_before_anything_is_measured(tmp_path: Path) -> None:
-    ran = agentroute("measure", "http://127.0.0.1:9", "-o", str(tmp_path / "nowhere" / "mine.toml"))
+@pytest.mark.parametrize("place", ["nowhere/mine.toml", "file/mine.toml", "folder"])
+def test_a_place_that_cannot_be_written_to_is_said_before_anything_is_measured(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    ran = agentroute("measure", "http://127.0.0.1:9", "--force", "-o", str(tmp_path / place))
     assert ran.code == 2
     assert "cannot be written to; give another --output" in ran.err

@@ -151,3 +151,26 @@ def test_a_band_is_a_positive_finite_share(measured: tuple[Point, ...], load: Lo
     assert curve is not None
     isl, osl, n = (math.log(x) for x in load)
     assert all(0 < band < math.inf for band in curve.bands((isl, osl, n)))
+
+
+@pytest.mark.parametrize("most", [256, 1_024])
+def test_a_wide_gap_does_not_hide_what_the_prompts_of_a_few_others_cost(most: int) -> None:
+    """Measured at 1 and at very many in flight only: between 1 and 8 the answer follows the curve's own physics."""
+    curve = Curve.fit((point(1_000, 500, 1, 30, 7), point(1_000, 500, most, 900, 40)))
+    assert curve is not None
+    table, isl, osl, n = CurveTable([curve]), 127_000, 2, np.array([2.0, 3.0, 4.0, 8.0])
+    found = np.array([table.at(math.log(isl), math.log(osl), np.log([each]))[1, 0] for each in n])
+    loads = np.log([[isl, osl, each] for each in n])
+    physics = np.exp(curve.tpot.ln_physics(loads))
+    assert found / found[-1] == pytest.approx(physics / physics[-1], rel=0.3)
+
+
+def test_a_cached_prefix_changes_nothing_where_only_the_prompts_of_others_were_seen_to_count() -> None:
+    points = (
+        point(688, 231, 256, 40.24, 5.31),
+        point(213, 379, 256, 1_027, 932.8),
+        point(63_415, 206, 2, 490, 1_197.3),
+    )
+    load = math.log(8_000), math.log(100), np.array([0.0])
+    times = CurveTable([Curve.fit(points)]).at(*load, cached_tokens=4_000, resident_tokens=8_000)
+    assert np.isfinite(times).all()
