@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 JUMP_S = 1.0
@@ -16,15 +17,16 @@ class Steady:
     forward cannot be told from time that passed.
     """
 
-    _last: float = float("-inf")
+    last: float = -math.inf
+    """The last time that was asked for."""
     _offset: float = 0.0
 
     def __call__(self, now: float) -> float:
         """``now``, in seconds by the clock, as seconds that never go back."""
         at = now + self._offset
-        if at < self._last:
-            if self._last - at >= JUMP_S:
-                self._offset += self._last - at
-            return self._last
-        self._last = at
+        if at < self.last:
+            if self.last - at >= JUMP_S:
+                self._offset += self.last - at
+            return self.last
+        self.last = at
         return at
