@@ -19,6 +19,10 @@ FEWER_BITS = 0.6
 """Weights below this share of what they weigh in 16 bits are quantised: in 8 bits they weigh half."""
 
 
+SYSTEM_MEMORY = re.compile(r"\bGB10\b|\bDGX Spark\b|\bThor\b|\bOrin\b")
+"""Accelerators on which SGLang measures the system's memory, not its own (``get_available_gpu_memory``, 0.5.6)."""
+
+
 def sharding(record: Record) -> Sharding:
     """The split of one attention replica and how many there are."""
     return Sharding(tp=record.attention_tp, pp=record.pp, attention_dp=record.dp, dcp=record.dcp)
@@ -45,6 +49,11 @@ def weigh(record: Record, model: Model) -> Weighed | Unknown:
     What was kept of a log often lacks its tensor split. Where the recorded one cannot have been, the one that agrees
     with the logged weights is taken, if it is one alone. Likewise where experts may have been kept twice.
     """
+    if record.engine == "sglang" and SYSTEM_MEMORY.search(record.gpu or ""):
+        return Unknown(
+            "on this accelerator SGLang prints how much less of the system's memory is available, "
+            "of which loading takes more than the weights"
+        )
     found, parts = quantisation(record, model), weights.Parts.of(model)
     if isinstance(found, Unknown):
         return found

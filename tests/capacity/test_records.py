@@ -75,16 +75,16 @@ FARTHER = {
 """Records whose tokens are predicted but off by more than half a per cent, and why."""
 
 WEIGHTS_FARTHER = {
+    "v081": "the same checkpoint and split logged 56.62 GiB in v075; this run of a fork had 8 GiB of scratch laid out",
     "s004": "a stage of ten layers in 16 bits weighs 10.4 GiB at least; the pull request prints 8.22 and not why",
 }
 """Records whose weights are predicted but off by more than five per cent, and why. This list may only shrink."""
 
 WEIGHTS_UNKNOWN = {
-    "v081": "they are kept in fewer, and the log does not say how",
     "v101": "the log does not name its model",
-    "s021": "they are kept in fewer, and the log does not say how",
-    "s024": "they are kept in fewer, and the log does not say how",
-    "s027": "the model's shape lacks attention.parameters",
+    "s021": "how much less of the system's memory is available",
+    "s024": "how much less of the system's memory is available",
+    "s027": "how much less of the system's memory is available",
 }
 """Records whose weights are not predicted, with words of the reason. This list may only shrink."""
 
@@ -304,6 +304,21 @@ def test_weights_in_fewer_than_16_bits_are_not_claimed_when_the_log_does_not_say
     half = weigh(record.model_copy(update={"weights_quant": None, "model_load_gib_per_gpu": 7.6}), model)
     assert isinstance(half, Unknown)
     assert "kept in fewer" in half.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "claimed"),
+    [
+        ({"engine": "sglang", "gpu": "GB10 128GB"}, False),
+        ({"engine": "sglang", "gpu": "Jetson AGX Thor"}, False),
+        ({"engine": "sglang", "gpu": "GB200"}, True),
+        ({"engine": "sglang", "gpu": None}, True),
+        ({"engine": "vllm", "gpu": "GB10 128GB"}, True),
+    ],
+)
+def test_where_sglang_prints_system_memory_weights_are_not_claimed(change: dict[str, object], claimed: bool) -> None:
+    found = weigh(BY_ID["v015"].model_copy(update=change), shipped().model("llama-3.1-8b"))
+    assert isinstance(found, Weighed) == claimed
 
 
 def test_on_mi300_what_converting_fp8_experts_left_counts_as_weights() -> None:
