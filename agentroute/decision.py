@@ -171,13 +171,13 @@ def _headroom(a: Assessment, d: int) -> Headroom | None:
 
 def rejections(a: Assessment) -> dict[str, str]:
     """The one reason of every deployment that cannot take the task."""
-    return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.feasible[d]}
+    return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.is_feasible(d)}
 
 
 def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
     """The error for a task that no deployment can take (now)."""
     output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
     size = f"{task.context_tokens:,} context and {output} output tokens"
-    if a.able.any():
+    if a.able is None or a.able.any():
         return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
     return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

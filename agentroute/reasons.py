@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
+from agentroute.assessment import MISSED, SLO_STEP, Assessment, Limit, Metric
 from agentroute.capacity.kv import Unknown
-from agentroute.compiled import BIT, offered, window_tokens
+from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import milliseconds
 from agentroute.fleet import Deployment
 from agentroute.origin import Provenance
@@ -20,11 +20,11 @@ def refused(a: Assessment, d: int) -> str:
     """The one reason why deployment ``d`` cannot take the task."""
     ask, fleet, deployment = a.ask, a.fleet, a.fleet.deployments[d]
     if ask.allowed is not None and not ask.allowed[d]:
-        return "the route does not allow it"
+        return "neither the task nor its route allows it"
     window, origin = window_tokens(deployment)
-    if window is not None and ask.context_tokens + (ask.osl if ask.output_is_set else 1) > window:
-        output = f"{ask.osl:,} output" if ask.output_is_set else "any output"
-        return f"{ask.context_tokens:,} context and {output} tokens do not fit its window of {window:,} ({origin})"
+    if window is not None and ask.context_tokens + (ask.output_tokens if ask.output_is_set else 1) > window:
+        output = f"{ask.output_tokens:,.0f} output" if ask.output_is_set else "any output"
+        return f"{ask.context_tokens:,.0f} context and {output} tokens do not fit its window of {window:,} ({origin})"
     if a.units[d] > fleet.request_blocks[d]:
         rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
         return (

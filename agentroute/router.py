@@ -10,26 +10,27 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-import numpy as np
-
-from agentroute.assessment import Ask, Assessment, Limit, Metric, State
-from agentroute.compiled import BIT, CompiledFleet
+from agentroute.asks import Asks, Quality
+from agentroute.assessment import Ask, Assessment
+from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.policy import Objective
 from agentroute.policy import objective as objective_by_name
-from agentroute.route import Route, soft
-from agentroute.state.ledger import Hold, Ledger
-from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
-
-_MS_PER: dict[Metric, float] = {"ttft_ms": 1.0, "tpot_ms": 1.0, "e2e_ms": 1_000.0}
+from agentroute.route import Route
+from agentroute.state.ledger import Hold
+from agentroute.state.load import Load
+from agentroute.state.situation import Situation, group_of
+from agentroute.task import Task
 
 
 class Router:
     """Decides where tasks go. Thread-safe.
 
-    ``objective`` applies where neither task nor route names one; ``clock`` gives seconds that never go back.
-    Raises ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
+    ``objective`` applies where neither task nor route names one, ``quality`` says how good models are at what (by model
+    and skill, on a scale of your own); ``clock`` gives seconds that never go back. Raises ``UnknownNameError`` for an
+    objective or an allowed deployment that does not exist.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Router:
         *,
         objective: str = "fit",
         routes: Iterable[Route] = (),
+        quality: Quality = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fleet = fleet
@@ -50,17 +52,12 @@ class Router:
         self.routes: Mapping[str, Route] = MappingProxyType(by_name)
         self._clock = clock
         self._compiled = CompiledFleet.of(fleet)
-        self._ledger = Ledger.of(self._compiled.pool_blocks)
+        self._asks = Asks(self._compiled, quality)
+        self._situation = Situation(self._compiled)
         self._lock = threading.Lock()
-        names = [deployment.name for deployment in fleet.deployments]
-        self._allowed = {}
         for route in self.routes.values():
-            for name in route.allow or ():
-                if name not in names:
-                    raise UnknownNameError("deployment", name, names)
-            self._check_objective(route.objective or objective)
-            if route.allow is not None:
-                self._allowed[route.name] = np.array([name in route.allow for name in names])
+            self._asks.mask(route.allow or ())
+            self._objective(route.objective or objective)
 
     @classmethod
     def from_config(cls, path: str | Path = "agentroute.toml") -> Self:
@@ -82,10 +79,12 @@ class Router:
         prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
         with every deployment's reason.
         """
-        ask, objective = self._ask(task)
+        ask, name, objective = self._ask(task)
         with self._lock:
-            assessment, now = self._assess(task, ask, room_now=False)
-        return _decision(task, objective, assessment, assessment.best(objective_by_name(objective)), now)
+            now = self._clock()
+            state = self._situation.state(task, now)
+        assessment = Assessment(self._compiled, ask, state, room_now=False)
+        return _decision(task, name, assessment, assessment.best(objective), now)
 
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
@@ -97,55 +96,40 @@ class Router:
         """
         if not 0.0 <= waited_s < math.inf:
             raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {waited_s!r}")
-        ask, objective = self._ask(task, waited_s)
+        ask, name, objective = self._ask(task, waited_s)
         with self._lock:
-            assessment, now = self._assess(task, ask, room_now=True)
-            best = assessment.best(objective_by_name(objective))
-            hold = None
-            if best is not None:
-                pool, blocks = int(assessment.pool[best]), int(assessment.units[best])
-                hold = self._ledger.take(pool, blocks, task.siblings)
-        decision = _decision(task, objective, assessment, best, now)
+            now = self._clock()
+            state = self._situation.state(task, now)
+            assessment = Assessment(self._compiled, ask, state, room_now=True)
+            best = assessment.best(objective)
+            hold = None if best is None else self._situation.take(assessment, best, group_of(task), now)
+        decision = _decision(task, name, assessment, best, now)
         if hold is None:
             raise AssertionError("a deployment was chosen that has no room")
         return Lease(self, decision, hold)
 
-    def _assess(self, task: Task, ask: Ask, *, room_now: bool) -> tuple[Assessment, float]:
-        """The task against every deployment as things stand, and the time; called under the lock."""
-        ledger, now = self._ledger, self._clock()
-        ledger.settle(now)
-        siblings = ledger.siblings(task.siblings) if ask.concurrency > 1 else 0
-        state = State(ledger.held, ledger.in_flight, siblings, ledger.total)
-        return Assessment(self._compiled, ask, state, room_now=room_now), now
+    def observe(self, deployment: str, load: Load, *, url: str | None = None) -> None:
+        """Take in what a running server says of itself; ``url`` tells which endpoint where there are several.
 
-    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str]:
-        """The task as numbers, completed by its route, and the objective to choose by."""
+        Raises ``UnknownNameError``.
+        """
+        pool, capacity = self._compiled.pool_named(deployment, url)
+        with self._lock:
+            self._situation.observe(pool, load, capacity, self._clock())
+
+    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str, Objective]:
+        """The task as numbers, completed by its route, and the objective to choose by, with its name."""
         route = self.routes.get(task.route)
         if route is None:
             raise UnknownNameError("route", task.route, self.routes)
-        needs = 0
-        for need in task.needs:
-            needs |= BIT[need]  # type: ignore[index]
-        ask = Ask(
-            context_tokens=task.context_tokens,
-            isl=task.expected_context_tokens or task.context_tokens,
-            osl=task.max_output_tokens or UNSET_OUTPUT_TOKENS,
-            output_is_set=task.max_output_tokens is not None,
-            concurrency=task.concurrency,
-            needs=needs,
-            limits=_limits(task, route, waited_s * 1_000.0),
-            allowed=self._allowed.get(route.name),
-        )
-        objective = task.objective or route.objective or self.objective
-        if task.objective:
-            self._check_objective(objective)
-        return ask, objective
+        name = task.objective or route.objective or self.objective
+        return self._asks.of(task, route, waited_s), name, self._objective(name)
 
-    def _check_objective(self, name: str) -> None:
-        objective_by_name(name)
-        fleet = self._compiled
-        if name == "cost" and bool(np.all(np.isnan(fleet.usd_per_second) & np.isnan(fleet.usd_per_input_token))):
+    def _objective(self, name: str) -> Objective:
+        objective, fleet = objective_by_name(name), self._compiled
+        if name == "cost" and not fleet.any_price:
             raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
+        return objective
 
     def _release(self, lease: Lease, after_s: float) -> None:
         with self._lock:
@@ -153,38 +137,15 @@ class Router:
             if hold is None:
                 return
             if after_s > 0:
-                self._ledger.leave(hold, at=self._clock() + after_s)
+                self._situation.ledger.leave(hold, at=self._clock() + after_s)
             else:
-                self._ledger.free(hold)
+                self._situation.ledger.free(hold)
 
 
 def _decision(task: Task, objective: str, assessment: Assessment, best: int | None, now: float) -> Decision:
     if best is None:
         raise refusal(task, assessment)
     return Decision.of(task, objective, assessment, best, now)
-
-
-def _limits(task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
-    """The SLOs that apply: the task's own, else the route's; what was waited already is no longer left."""
-    limits = []
-    metrics: tuple[tuple[Metric, float | Slo | None, float | Slo | None], ...] = (
-        ("ttft_ms", task.ttft_ms, route.ttft_ms),
-        ("tpot_ms", task.tpot_ms, route.tpot_ms),
-        ("e2e_ms", task.deadline_s, route.deadline_s),
-    )
-    for metric, own, inherited in metrics:
-        if own is None and inherited is None:
-            continue
-        chosen = soft(inherited) if own is None else slo(own)
-        if chosen is not None:
-            asked_ms, gone_ms = chosen.value * _MS_PER[metric], 0.0 if metric == "tpot_ms" else waited_ms
-            left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
-            limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms))
-    return tuple(limits)
-
-
-_NO_TIME_MS = 1e-6
-"""What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
 
 class Lease:

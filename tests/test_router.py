@@ -197,7 +197,7 @@ def test_the_slo_of_a_route_applies_unless_the_task_has_its_own() -> None:
 def test_only_what_a_route_allows_is_chosen() -> None:
     r = Router(fleet(profile("a", speed=9.0), profile("b")), routes=[Route(name="r", allow=frozenset({"b"}))])
     decision = r.decide(replace(task(), route="r"))
-    assert (decision.deployment, decision.rejected) == ("b", {"a": "the route does not allow it"})
+    assert (decision.deployment, decision.rejected) == ("b", {"a": "neither the task nor its route allows it"})
     assert r.decide(task()).deployment == "a"
 
 
