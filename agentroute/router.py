@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from agentroute.asks import Asks, Quality
-from agentroute.assessment import Ask, Assessment
+from agentroute.assessment import HARM, MISSED, Ask, Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
@@ -23,6 +24,10 @@ from agentroute.state.ledger import Hold
 from agentroute.state.load import Load
 from agentroute.state.situation import Situation, group_of
 from agentroute.task import Task
+from agentroute.waiting import Delay, Ticket, Waiting
+
+if TYPE_CHECKING:
+    from agentroute.admission import Admission
 
 
 class Router:
@@ -54,7 +59,10 @@ class Router:
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._situation = Situation(self._compiled)
+        self._waiting = Waiting(self._place, clock)
         self._lock = threading.Lock()
+        self._dropped: deque[Hold] = deque()
+        """Holds of leases that nobody let go of, and nobody has any more."""
         for route in self.routes.values():
             self._asks.mask(route.allow or ())
             self._objective(route.objective or objective)
@@ -81,10 +89,13 @@ class Router:
         """
         ask, name, objective = self._ask(task)
         with self._lock:
-            now = self._clock()
+            now = self._now()
             state = self._situation.state(task, now)
         assessment = Assessment(self._compiled, ask, state, room_now=False)
-        return _decision(task, name, assessment, assessment.best(objective), now)
+        best = assessment.best(objective)
+        if best is None:
+            raise refusal(task, assessment)
+        return Decision.of(task, name, assessment, best, now)
 
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
@@ -98,15 +109,58 @@ class Router:
             raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {waited_s!r}")
         ask, name, objective = self._ask(task, waited_s)
         with self._lock:
-            now = self._clock()
+            now = self._now()
             state = self._situation.state(task, now)
             assessment = Assessment(self._compiled, ask, state, room_now=True)
             best = assessment.best(objective)
-            hold = None if best is None else self._situation.take(assessment, best, group_of(task), now)
-        decision = _decision(task, name, assessment, best, now)
-        if hold is None:
-            raise AssertionError("a deployment was chosen that has no room")
-        return Lease(self, decision, hold)
+            if best is not None:
+                return self._lease(task, name, assessment, best, now)
+        raise refusal(task, assessment)
+
+    def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
+        """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.
+
+        Placed is who keeps its SLOs and lets those that run keep theirs; who could do so later waits; who cannot any
+        more is placed where it harms nobody; who never could is refused. ``on_done`` is called by whichever thread
+        makes room; the ticket's lease is then the receiver's to release.
+        """
+        return self._waiting.join(task, on_done)
+
+    def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
+        """Place those that wait, as far as there is room now; those that wait no longer are returned.
+
+        The router does so itself whenever something is let go of or observed. Time alone makes room, too, so whoever
+        waits calls it now and then; nothing is done when it was done less than ``every_s`` ago.
+        """
+        return self._waiting.pump(every_s)
+
+    def admit(self, task: Task, *, timeout_s: float | None = None) -> Admission:
+        """Wait for a lease, fairly: ``with router.admit(task) as lease`` or ``async with``.
+
+        Raises ``NoFeasibleDeployment`` at once for a task that can never be placed, ``PoolFull`` after ``timeout_s``.
+        """
+        from agentroute.admission import Admission
+
+        return Admission(self, task, timeout_s)
+
+    def expected_wait_s(self, waiting: Ticket | Task) -> float | None:
+        """Seconds until a ticket is placed, or a task that would come now, about: 0 when it is, or would be, at once;
+        ``None`` when nobody can say. Raises ``NoFeasibleDeployment`` for a task that can never be placed."""
+        if isinstance(waiting, Ticket):
+            if waiting.done:
+                return 0.0
+            ahead, delay = waiting.ahead, waiting.delay
+        else:
+            ahead = len(self._waiting)
+            ask, _, objective = self._ask(waiting)
+            with self._lock:
+                state = self._situation.state(waiting, self._now())
+            found = self._where(waiting, Assessment(self._compiled, ask, state, room_now=True), objective, False)
+            if not isinstance(found, Delay) and not ahead:
+                return 0.0
+            delay = found if isinstance(found, Delay) else Delay()
+        with self._lock:
+            return self._situation.expected_wait_s(delay.pool, ahead, self._now())
 
     def observe(self, deployment: str, load: Load, *, url: str | None = None) -> None:
         """Take in what a running server says of itself; ``url`` tells which endpoint where there are several.
@@ -116,6 +170,13 @@ class Router:
         pool, capacity = self._compiled.pool_named(deployment, url)
         with self._lock:
             self._situation.observe(pool, load, capacity, self._clock())
+        self.pump()
+
+    def _now(self) -> float:
+        """The time, with what was dropped by then let go of; called under the lock."""
+        while self._dropped:
+            self._situation.ledger.free(self._dropped.popleft())
+        return self._clock()
 
     def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str, Objective]:
         """The task as numbers, completed by its route, and the objective to choose by, with its name."""
@@ -140,12 +201,41 @@ class Router:
                 self._situation.ledger.leave(hold, at=self._clock() + after_s)
             else:
                 self._situation.ledger.free(hold)
+        self.pump()
 
+    def _place(self, task: Task, waited_s: float, closed: frozenset[int], at_any_price: bool) -> Lease | Delay:
+        """A lease where the task keeps its SLOs and lets others keep theirs; else why not.
 
-def _decision(task: Task, objective: str, assessment: Assessment, best: int | None, now: float) -> Decision:
-    if best is None:
-        raise refusal(task, assessment)
-    return Decision.of(task, objective, assessment, best, now)
+        Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
+        """
+        ask, name, objective = self._ask(task, waited_s)
+        with self._lock:
+            now = self._now()
+            assessment = Assessment(self._compiled, ask, self._situation.state(task, now, closed), room_now=True)
+            best = self._where(task, assessment, objective, at_any_price)
+            return best if isinstance(best, Delay) else self._lease(task, name, assessment, best, now)
+
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, at_any_price: bool) -> int | Delay:
+        """The deployment that a waiting task is placed at now, or why none."""
+        best = assessment.best(objective)
+        if best is not None and (at_any_price or assessment.rank[best] < HARM):
+            return best
+        ask = assessment.ask._replace(concurrency=1.0)
+        idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
+        first = idle.best(objective)
+        if first is None:
+            raise refusal(task, idle)
+        hopeless = bool(idle.rank[first] >= MISSED)
+        if hopeless and best is not None and not assessment.rank[best] & HARM:
+            return best
+        return Delay(hopeless, None if best is not None else int(idle.pool[first]))
+
+    def _lease(self, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Lease:
+        """Hold what was found; called under the lock that it was found under."""
+        hold = self._situation.take(assessment, best, group_of(task), now)
+        if hold is None:
+            raise AssertionError("a deployment was chosen that has no room")
+        return Lease(self, Decision.of(task, objective, assessment, best, now), hold)
 
 
 class Lease:
@@ -155,6 +245,11 @@ class Lease:
         self.decision = decision
         self._router = router
         self._hold: Hold | None = hold
+
+    def __del__(self) -> None:
+        # Called wherever the last reference goes, under the router's lock, too: so nothing is done here.
+        if self._hold is not None:
+            self._router._dropped.append(self._hold)
 
     @property
     def deployment(self) -> Deployment:

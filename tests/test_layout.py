@@ -18,15 +18,16 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "policy", "assessment", "asks", "reasons", "explain",
-    "decision", "state", "router",
-    "outlook",
+    "decision", "state", "waiting", "router",
+    "admission", "outlook",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
 
-LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain")}
+LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
+        ("router", "admission")}  # fmt: skip
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

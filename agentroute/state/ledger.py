@@ -184,6 +184,11 @@ class Ledger:
         shared = sum(blocks for (own, _), (_, blocks) in self._shared.items() if own == pool)
         return sum(hold.used(now) for hold in self._holds[pool]) + shared
 
+    def ends(self, pool: int | None = None) -> list[float]:
+        """When the requests of ``pool`` (of all, for ``None``) are expected to be done, the earliest first."""
+        pools = range(len(self._holds)) if pool is None else (pool,)
+        return sorted(hold.at + hold.service_s for p in pools for hold in self._holds[p] if hold.service_s > 0)
+
     def holds_shared(self, hash_: Hashable) -> list[int]:
         """The pools in which a prefix is held."""
         return [pool for pool, own in self._shared if own == hash_] if self._shared else []

@@ -32,18 +32,23 @@ class Situation:
     def __init__(self, fleet: CompiledFleet) -> None:
         pools = len(fleet.pool_blocks)
         self.ledger, self.foreign, self.breaker = Ledger.of(fleet.pool_blocks), Foreign(pools), Breaker(pools)
+        self.idle = State(np.zeros(pools), np.zeros(pools))
+        """With nothing going on."""
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
         self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
 
-    def state(self, task: Task, now: float) -> State:
-        """What ``task`` meets at ``now``."""
+    def state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
+        """What ``task`` meets at ``now``, with no place for it in the pools ``closed``."""
         ledger = self.ledger
         ledger.settle(now)
         siblings = 0
         if ledger.total and task.concurrency > 1:
             siblings = ledger.siblings(group_of(task))
         held, in_flight, total = self._both(now)
-        own = ledger.total > 0
+        own, up = ledger.total > 0, self.breaker.closed(now)
+        if closed:
+            up = np.ones(len(held), dtype=np.bool_) if up is None else up.copy()
+            up[list(closed)] = False
         return State(
             held,
             in_flight,
@@ -52,7 +57,7 @@ class Situation:
             ledger.mix if own else None,
             ledger.in_flight if own else None,
             ledger.tpot_ms if ledger.promised else None,
-            up=self.breaker.closed(now),
+            up=up,
         )
 
     def take(self, assessment: Assessment, d: int, group: Hashable, now: float) -> Hold | None:
@@ -82,6 +87,18 @@ class Situation:
             capacity_blocks=capacity_blocks,
             now=now,
         )
+
+    def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
+        """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
+
+        ``None`` where nothing is running that a time was predicted for.
+        """
+        ends = self.ledger.ends(pool)
+        if not ends:
+            return None
+        # Beyond those in flight the same pace goes on.
+        rounds, place = divmod(ahead, len(ends))
+        return max(0.0, ends[place] - now) + rounds * max(0.0, ends[-1] - now)
 
     def _both(self, now: float) -> tuple[Floats, Floats, float]:
         """Blocks and requests of our own and of others, and all requests; the same arrays until something changes."""
