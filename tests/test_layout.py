@@ -17,7 +17,7 @@ LAYERS: tuple[str, ...] = (
     "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
     "serving",
-    "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
+    "tokens", "prefix", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
     "outlook",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
