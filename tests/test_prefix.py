@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from agentroute.errors import TaskError
 from agentroute.prefix import Mark, marks, named
 
-Message = dict[str, Any]
+Message = Mapping[str, Any]
 
 USER: Message = {"role": "user", "content": "hello"}
 CALL: Message = {
@@ -27,10 +29,10 @@ IMAGE: Message = {
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
     ],
 }
-TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}]
+TOOLS: list[Message] = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}]
 
 
-def last(*messages: Message, tools: list[dict[str, Any]] | None = None) -> int:
+def last(*messages: Message, tools: list[Message] | None = None) -> int:
     return marks(messages, [1] * len(messages), tools=tools)[-1].hash
 
 
@@ -92,6 +94,8 @@ MARK_OF_USER = 1357050523852094255
         (USER, changed(USER, name=None, tool_calls=[])),
         (USER, changed(USER, content=[{"type": "text", "text": "hello"}])),
         (USER, changed(USER, content=({"text": "hello", "type": "text"},))),
+        (USER, MappingProxyType(USER)),
+        (changed(USER, content=[{"a": 1}]), changed(USER, content=[MappingProxyType({"a": 1})])),
         (CALL, changed(CALL, content="")),
         (CALL, {key: value for key, value in CALL.items() if key != "content"}),
         (
