@@ -42,12 +42,11 @@ DRIFT = math.log(1.3)
 DRIFT_SEEN = 20
 """... once so many requests were seen. Assumed."""
 
-_BAND = 1.28 * 1.25
-"""Half an 80 % band over the mean absolute deviation, of a normal scatter."""
-_SURE = 1.64 * 1.25
-"""... and 95 %, one-sided."""
+_BAND, _SURE = 1.28 * 1.25, 1.64 * 1.25
+"""Half an 80 % band over the mean absolute deviation, of a normal scatter; and 95 %, one-sided."""
 FIRST_DEVIATION, LEAST_DEVIATION = 0.2, 0.05
 """Mean absolute deviation of a log-ratio: at first (an 80 % band of +-32 %), and at least. Assumed."""
+_LOADS = np.array(LOADS)
 _ALL = (len(CONTEXTS) + 1) * (len(LOADS) + 1)
 """The place of a deployment's overall ratio, after its regions."""
 _MEAN, _WEIGHT, _AT, _DEVIATION, _SERIES, _SERIES_SUM, _SEEN = range(7)
@@ -82,6 +81,7 @@ class Corrections:
         self._cells = np.zeros((2, deployments, _ALL + 1, 7))
         self._cells[..., _AT], self._cells[..., _DEVIATION] = -math.inf, FIRST_DEVIATION
         self._table = np.ones((len(CONTEXTS) + 1, 2, deployments, len(LOADS) + 1))
+        self._first = np.arange(deployments) * (len(LOADS) + 1)
         self._learnt = False
         self._due = math.inf
         self._steady = Steady()
@@ -106,7 +106,7 @@ class Corrections:
     def table(self, now: float) -> NDArray[np.float64] | None:
         """Factors, shape (4 context regions, 2 metrics, deployments, 3 load regions), or ``None``: nothing is learnt.
 
-        To be read at once and not to be written to: it is the array that the next call to ``seen`` changes.
+        To be read at once, not kept or written to: ``seen`` changes it.
         """
         if not self._learnt:
             return None
@@ -123,6 +123,14 @@ class Corrections:
         """``table`` at one prompt length: shape (2 metrics, deployments, 3 load regions), or ``None``."""
         table = self.table(now)
         return None if table is None else table[context_region(isl)]
+
+    def at(self, isl: float, n: NDArray[np.float64], now: float) -> NDArray[np.float64] | None:
+        """Factors at a prompt length and at ``n`` in flight on each deployment, shape (2, deployments), or ``None``."""
+        if (factors := self.factors(isl, now)) is None:
+            return None
+        place = _LOADS.searchsorted(n, "right")
+        place += self._first
+        return factors.reshape(2, -1).take(place, 1)
 
     def drifting(self, now: float) -> list[Drift]:
         """Curves whose ratio is beyond 1.3 or below 1/1.3 with 95 % certainty, after ``DRIFT_SEEN`` requests there.
@@ -141,9 +149,8 @@ class Corrections:
 
     def _faded(self, deployments: slice, time: float) -> NDArray[np.float64]:
         cells = self._cells[:, deployments]
-        weight: NDArray[np.float64] = cells[..., _WEIGHT] * np.exp((cells[..., _AT] - time) / FADE_S)
-        weight[weight < _FORGOTTEN] = 0.0
-        return weight
+        weight = cells[..., _WEIGHT] * np.exp((cells[..., _AT] - time) / FADE_S)
+        return np.where(weight < _FORGOTTEN, 0.0, weight)
 
     def _reckoned(self, deployments: slice, time: float) -> NDArray[np.float64]:
         weight, mean = self._faded(deployments, time), self._cells[:, deployments, :, _MEAN]
@@ -175,13 +182,6 @@ def _learnt(cell: list[float], ratio: float, time: float) -> list[float]:
 def context_region(isl: float) -> int:
     """Which of the four context regions a prompt of ``isl`` tokens is in."""
     return bisect_right(CONTEXTS, isl)
-
-
-def at_load(factors: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of ``factors`` at one prompt length those at ``n`` in flight, shape (deployments,): shape (2, deployments)."""
-    loads = factors.shape[2]
-    region = (n >= LOADS[0]).astype(np.intp) + (n >= LOADS[1]) + np.arange(0, loads * len(n), loads)
-    return factors.reshape(2, -1).take(region, axis=1)
 
 
 def _words(region: int) -> str:

@@ -18,7 +18,6 @@ from agentroute.state.corrections import (
     REFRESH_S,
     Corrections,
     Latency,
-    at_load,
     context_region,
 )
 
@@ -49,10 +48,8 @@ def factor(
     n: float = 1,
     now: float = 0.0,
 ) -> float:
-    factors = corrections.factors(isl, now)
-    if factors is None:
-        return 1.0
-    return float(at_load(factors, np.full(DEPLOYMENTS, float(n)))[METRICS.index(metric), deployment])
+    factors = corrections.at(isl, np.full(DEPLOYMENTS, float(n)), now)
+    return 1.0 if factors is None else float(factors[METRICS.index(metric), deployment])
 
 
 def scattered(ratio: float, spread: float, *, seed: int, times: int) -> list[float]:
@@ -164,9 +161,15 @@ def test_context_regions(isl: int, region: int) -> None:
 
 
 def test_load_regions_are_gathered_by_the_n_of_each_deployment() -> None:
-    factors = np.arange(2.0 * DEPLOYMENTS * 3).reshape(2, DEPLOYMENTS, 3)
-    n = np.array([LOADS[0] - 0.5, LOADS[0], LOADS[1]])
-    assert at_load(factors, n).tolist() == [[0, 4, 8], [9, 13, 17]]
+    corrections = Corrections(DEPLOYMENTS)
+    for deployment in range(DEPLOYMENTS):
+        for k, in_flight in enumerate((1, 8, 80)):
+            see(corrections, 0.6 + deployment / 2 + k / 10, deployment=deployment, n=in_flight)
+    factors = corrections.factors(1_000, 0.0)
+    gathered = corrections.at(1_000, np.array([LOADS[0] - 0.5, LOADS[0], LOADS[1]]), 0.0)
+    assert factors is not None and gathered is not None
+    assert len(set(factors[1].ravel().tolist())) == 3 * DEPLOYMENTS
+    assert gathered.tolist() == [[factors[metric, d, d] for d in range(DEPLOYMENTS)] for metric in (0, 1)]
 
 
 @pytest.mark.parametrize(
