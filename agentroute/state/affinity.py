@@ -65,8 +65,10 @@ class Affinity:
     where there is none. ``expire_s``: seconds after which an entry that was not used is given up.
 
     An engine evicts the least recently used blocks, the end of a prefix before its beginning (vLLM frees a request's
-    blocks in reverse order for this; SGLang evicts leaves of its radix tree). So of a prefix, as many tokens are still
-    there as the capacity exceeds what was written since its last use.
+    blocks in reverse for this: ``free`` in v1/core/single_type_kv_cache_manager.py; SGLang evicts the leaves of its
+    tree, each as a whole: ``evict`` in srt/mem_cache/radix_cache.py). So of a prefix, as many tokens are still there as
+    the capacity exceeds what was written since its last use: exact when all else is one-off, too high by what other
+    prefixes keep warm without writing.
     """
 
     def __init__(
