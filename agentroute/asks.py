@@ -47,6 +47,7 @@ class Asks:
             float(task.expected_output_tokens or planned),
             float(output),
             float(task.context_tokens + planned),
+            float(task.shared_prefix_tokens),
             task.max_output_tokens is not None,
             float(task.concurrency),
             needs,

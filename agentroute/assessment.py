@@ -14,6 +14,11 @@ from agentroute.latency.points import Statistic
 from agentroute.origin import Origin
 from agentroute.policy import SLO_MARGIN, Objective
 
+LOADS = (4.0, 16.0)
+"""Requests in flight at which the next region of ``State.factors`` begins. Absolute, not relative to the slots: these
+are often unknown and seldom the limit (the KV pool is), and what changes with n goes by the count."""
+_LOADS = np.array(LOADS)
+
 Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
 
 VERSION_BAND = 0.16
@@ -65,6 +70,8 @@ class Ask(NamedTuple):
     """Output tokens at most, or what is planned for; these must fit the window."""
     held_tokens: float
     """Prompt and answer that are held in the KV pool at the start."""
+    shared_tokens: float
+    """Of the prompt, those that siblings have in common."""
     output_is_set: bool
     concurrency: float
     needs: int = 0
@@ -101,6 +108,8 @@ class State(NamedTuple):
     """Tokens of the task's prompt that are in the KV cache already; ``None``: none anywhere."""
     up: Bools | None = None
     """Whether its breaker lets a request through; ``None``: all do."""
+    shared: Bools | None = None
+    """Where the prefix that the task shares with siblings is held already; ``None``: nowhere."""
     factors: Floats | None = None
     """What was seen over what was predicted, shape (2, d, load regions); ``None``: nothing was seen."""
 
@@ -135,8 +144,16 @@ class Assessment:
 
     @cached_property
     def units(self) -> Floats:
-        """Blocks that one request would hold."""
-        return self._blocks(self.ask.held_tokens)
+        """Blocks that one request would hold, beside those that siblings hold for it already."""
+        units = self._blocks(self.ask.held_tokens)
+        if self.state.shared is not None:
+            units = units - self.shared_units * self.state.shared.take(self.pool)
+        return units
+
+    @cached_property
+    def shared_units(self) -> Floats:
+        """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
+        return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
 
     def _blocks(self, tokens: Floats | float) -> Floats:
         if not self.ask.output_is_set:
@@ -171,8 +188,11 @@ class Assessment:
         if state.cached_tokens is not None:
             cached = state.cached_tokens if self.fleet.aligned else state.cached_tokens.take(self.pool)
             times[0] *= curves.cached_share(ask.isl, self.n_run, cached)
+        self.factors: Floats | None = None
+        """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
-            times *= _of_load(state.factors, self.n_run)
+            self.factors = _of_load(state.factors, self.n_run)
+            times *= self.factors
         self.ttft_ms, self.tpot_ms = times
         service = self.tpot_ms * (ask.osl - 1.0)
         service += self.ttft_ms
@@ -341,13 +361,9 @@ class Assessment:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
 
 
-LOAD_BOUNDS = np.array([4.0, 16.0])
-"""Requests in flight at which the regions of ``State.factors`` part."""
-
-
 def _of_load(factors: Floats, n: Floats) -> Floats:
     """The factors at each deployment's load, shape (2, ..., d)."""
-    region = LOAD_BOUNDS.searchsorted(n, "right")
+    region = _LOADS.searchsorted(n, "right")
     return factors[:, np.arange(n.shape[-1]), region]
 
 

@@ -55,6 +55,10 @@ class CompiledFleet:
     """Usable blocks of one endpoint, all its KV memories together."""
     endpoints: Floats
     known_pool: Bools
+    keeps_prefixes: Bools
+    """Where prefix caching is reported: blocks of a shared prefix are held once there."""
+    cache_tokens: tuple[float | None, ...]
+    """By pool what its prefix cache holds: 0 where it has none, ``None`` where nobody says."""
     pool_rank: Ints
     """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones, if there are any."""
     any_known_pool: bool
@@ -106,6 +110,8 @@ class CompiledFleet:
             blocks=np.array([_blocks(d) for d in deployments], dtype=np.float64),
             endpoints=np.array([max(1, len(d.urls)) for d in deployments], dtype=np.float64),
             known_pool=np.array([pool is not None for pool in known]),
+            keeps_prefixes=np.array([_keeps_prefixes(d) is True for d in deployments]),
+            cache_tokens=_cache_tokens(deployments, indices, pool_blocks),
             pool_rank=np.array([any_known and pool is None for pool in known], dtype=np.int64),
             any_known_pool=any_known,
             capability_masks={},
@@ -202,6 +208,26 @@ def _curve(deployment: Deployment) -> Curve | None:
     if isinstance(loop, Unknown):
         return Curve.fit(points)
     return Curve.fit(points, loop.shape()) or loop.curve()
+
+
+def _keeps_prefixes(deployment: Deployment) -> bool | None:
+    limits = deployment.profile.limits
+    return limits.prefix_caching if limits else None
+
+
+def _cache_tokens(
+    deployments: tuple[Deployment, ...], pools: tuple[tuple[int, ...], ...], blocks: tuple[float, ...]
+) -> tuple[float | None, ...]:
+    """A prefix cache is what the KV pool has free. Engines keep one unless told otherwise, so unknown is yes."""
+    tokens: list[float | None] = [None] * len(blocks)
+    for deployment, own in zip(deployments, pools, strict=True):
+        pool = deployment.profile.pool
+        for index in own:
+            if _keeps_prefixes(deployment) is False:
+                tokens[index] = 0.0
+            elif pool is not None:
+                tokens[index] = blocks[index] * pool.block_tokens
+    return tuple(tokens)
 
 
 def _prices(deployment: Deployment) -> tuple[float, float, float]:

@@ -17,12 +17,12 @@ from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.outcome import Outcome
 from agentroute.policy import Objective
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
-from agentroute.state.ledger import Hold
 from agentroute.state.load import Load
-from agentroute.state.situation import Situation, group_of
+from agentroute.state.situation import Placed, Situation
 from agentroute.task import Task
 from agentroute.waiting import Delay, Ticket, Waiting
 
@@ -61,8 +61,8 @@ class Router:
         self._situation = Situation(self._compiled)
         self._waiting = Waiting(self._place, clock)
         self._lock = threading.Lock()
-        self._dropped: deque[Hold] = deque()
-        """Holds of leases that nobody let go of, and nobody has any more."""
+        self._dropped: deque[Placed] = deque()
+        """What was held by leases that nobody let go of, and nobody has any more."""
         for route in self.routes.values():
             self._asks.mask(route.allow or ())
             self._objective(route.objective or objective)
@@ -175,7 +175,9 @@ class Router:
     def _now(self) -> float:
         """The time, with what was dropped by then let go of; called under the lock."""
         while self._dropped:
-            self._situation.ledger.free(self._dropped.popleft())
+            placed = self._dropped.popleft()
+            self._situation.ended(placed, None, self._clock())
+            self._situation.ledger.free(placed.hold)
         return self._clock()
 
     def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str, Objective]:
@@ -192,16 +194,28 @@ class Router:
             raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
         return objective
 
-    def _release(self, lease: Lease, after_s: float) -> None:
+    def _release(self, lease: Lease, outcome: Outcome | None, after_s: float) -> None:
+        situation = self._situation
         with self._lock:
-            hold, lease._hold = lease._hold, None
-            if hold is None:
+            placed, lease._placed = lease._placed, None
+            if placed is None:
                 return
+            now = self._now()
+            situation.ended(placed, outcome, now)
             if after_s > 0:
-                self._situation.ledger.leave(hold, at=self._clock() + after_s)
+                situation.ledger.leave(placed.hold, at=now + after_s)
             else:
-                self._situation.ledger.free(hold)
+                situation.ledger.free(placed.hold)
         self.pump()
+
+    def _extend(self, lease: Lease, output_tokens: int) -> bool:
+        with self._lock:
+            placed = lease._placed
+            if placed is None:
+                return True
+            tokens = lease.decision.task.context_tokens + output_tokens
+            blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
+            return self._situation.ledger.extend(placed.hold, blocks)
 
     def _place(self, task: Task, waited_s: float, closed: frozenset[int], at_any_price: bool) -> Lease | Delay:
         """A lease where the task keeps its SLOs and lets others keep theirs; else why not.
@@ -232,24 +246,24 @@ class Router:
 
     def _lease(self, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""
-        hold = self._situation.take(assessment, best, group_of(task), now)
-        if hold is None:
+        placed = self._situation.take(task, assessment, best, now)
+        if placed is None:
             raise AssertionError("a deployment was chosen that has no room")
-        return Lease(self, Decision.of(task, objective, assessment, best, now), hold)
+        return Lease(self, Decision.of(task, objective, assessment, best, now), placed)
 
 
 class Lease:
     """A decision and the hold behind it, for one request. Leaving the block lets go of it."""
 
-    def __init__(self, router: Router, decision: Decision, hold: Hold) -> None:
+    def __init__(self, router: Router, decision: Decision, placed: Placed) -> None:
         self.decision = decision
         self._router = router
-        self._hold: Hold | None = hold
+        self._placed: Placed | None = placed
 
     def __del__(self) -> None:
         # Called wherever the last reference goes, under the router's lock, too: so nothing is done here.
-        if self._hold is not None:
-            self._router._dropped.append(self._hold)
+        if self._placed is not None:
+            self._router._dropped.append(self._placed)
 
     @property
     def deployment(self) -> Deployment:
@@ -259,7 +273,8 @@ class Lease:
     @property
     def blocks(self) -> int:
         """KV blocks that it holds; 0 once released."""
-        return self._hold.blocks if self._hold else 0
+        placed = self._placed
+        return placed.hold.total if placed else 0
 
     @property
     def url(self) -> str | None:
@@ -270,10 +285,24 @@ class Lease:
         """Let go, now or after the seconds that a runtime keeps a cancelled request; a second time does nothing."""
         if not 0.0 <= after_s < math.inf:
             raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
-        self._router._release(self, after_s)
+        self._router._release(self, None, after_s)
+
+    def settle(self, outcome: Outcome, *, after_s: float = 0.0) -> None:
+        """Let go, and let the router learn from what became of the request: what is slow, what is warm, who is down."""
+        if not 0.0 <= after_s < math.inf:
+            raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
+        self._router._release(self, outcome, after_s)
+
+    def extend(self, output_tokens: int) -> bool:
+        """Say that the answer has grown to so many tokens, beyond what was held for it.
+
+        False where the pool has no more: the request goes on, the engine sees to that, but nothing else is placed
+        there until enough is free again.
+        """
+        return self._router._extend(self, output_tokens)
 
     def __enter__(self) -> Self:
-        if self._hold is None:
+        if self._placed is None:
             raise UsageError("the lease was released already; acquire another")
         return self
 

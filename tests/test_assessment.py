@@ -28,7 +28,7 @@ def assess(
 ) -> Assessment:
     compiled = CompiledFleet.of(of)
     pools = len(compiled.pool_blocks)
-    ask = Ask(context, context, 100.0, 100.0, context + 100.0, True, 1.0, 0, limits)
+    ask = Ask(context, context, 100.0, 100.0, context + 100.0, 0.0, True, 1.0, 0, limits)
     in_flight = np.array([*busy, *[0] * pools][:pools], dtype=np.float64)
     return Assessment(compiled, ask, State(np.zeros(pools), in_flight, 0, int(in_flight.sum())), room_now=False)
 

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from fleets import fleets, grid, profile, router, task, tasks
+from fleets import fleets, grid, held, profile, router, task, tasks
 from hypothesis import given, settings
 
 from agentroute.catalogue import shipped
@@ -125,7 +125,7 @@ def test_what_is_unknown_is_said_to_be() -> None:
 
 def test_the_headroom_is_what_is_not_held() -> None:
     r = router(profile(kv_blocks=1_000))
-    r.acquire(task())
+    held(r, task())
     headroom = r.decide(task()).candidates[0].headroom
     assert headroom == Headroom(free=931, blocks=1_000, needed=69)
 
@@ -135,7 +135,7 @@ def test_a_decision_stays_as_it_was_when_the_state_moves_on() -> None:
     decision = r.decide(task())
     before = decision.explain()
     for _ in range(5):
-        r.acquire(task())
+        held(r, task())
     assert decision.explain() == before
 
 

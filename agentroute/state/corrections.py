@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.assessment import LOADS
 from agentroute.state.steady import Steady
 
 Latency = Literal["ttft_ms", "tpot_ms"]
@@ -18,9 +19,6 @@ METRICS: tuple[Latency, ...] = ("ttft_ms", "tpot_ms")
 CONTEXTS = (2_048, 8_192, 32_768)
 """Prompt tokens at which the next of four context regions begins: what a curve gets wrong at one length (the knee of
 TTFT, the KV share of TPOT) it gets wrong at its like."""
-LOADS = (4.0, 16.0)
-"""Requests in flight on the endpoint at which the next of three load regions begins. Absolute, not relative to the
-slots: these are often unknown and seldom the limit (the KV pool is), and what changes with n goes by the count."""
 
 MOST = math.log(3.0)
 """No factor is beyond 3 or below 1/3, and no observation counts for more: the profile would be another server's."""

@@ -43,6 +43,11 @@ class Hold:
     service_s: float = 0.0
     """How long it is expected to take; 0: nobody knows."""
 
+    @property
+    def total(self) -> int:
+        """Its blocks, those of ``shared`` among them."""
+        return self.blocks + (self.shared.blocks if self.shared else 0)
+
     def used(self, now: float) -> float:
         """The blocks that it is believed to use at ``now``."""
         if self.service_s <= 0:
@@ -134,7 +139,7 @@ class Ledger:
 
         False, and an overrun, when that passes the pool: nothing more is taken there until enough is free again.
         """
-        more = blocks - hold.blocks - (hold.shared.blocks if hold.shared else 0)
+        more = blocks - hold.total
         if more <= 0:
             return True
         hold.blocks += more
