@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentroute.bench.importers.material import Material, Record, number
-from agentroute.bench.importers.run import Facts, Run, Times, date_of, sharding_of
+from agentroute.bench.importers.run import Facts, Run, Times, sharding_of
 from agentroute.startup.dtypes import kv_type
 
 NAME = "llama-bench"
@@ -31,7 +31,12 @@ def detects(material: Material) -> bool:
 
 def runs(material: Material) -> Iterator[Run]:
     """A run for each prompt with the answer behind it, and for what has no other half."""
-    rows = [row for row in _rows(material) if row.number("avg_ts")]
+    rows = []
+    for row in _rows(material):
+        if row.number("avg_ts"):
+            rows.append(row)
+        else:
+            yield Run(where=row.where, wrong="it holds no speed (avg_ts)")
     prompts = [row for row in rows if row.number("n_prompt")]
     answers: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
@@ -55,7 +60,7 @@ def runs(material: Material) -> Iterator[Run]:
 
 
 def _run(row: Record) -> Run:
-    return Run(where=row.where, clients=1, loop="closed", date=date_of(row.text("test_time")), facts=_facts(row))
+    return Run(where=row.where, clients=1, loop="closed", date=row.date("test_time"), facts=_facts(row))
 
 
 def _spread(row: Record, tokens: float) -> Times:
@@ -94,7 +99,7 @@ def _rows(material: Material) -> Sequence[Record]:
     if not material.rows:
         return material.records
     return [
-        Record({name: _cell(cell) for name, cell in zip(material.head, row, strict=False)}, f"row {i}")
+        Record({name: _cell(cell) for name, cell in zip(material.head, row, strict=False)}, f"row {i}", material.lost)
         for i, row in enumerate(material.rows[1:], start=2)
     ]
 

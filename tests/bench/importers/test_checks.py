@@ -82,7 +82,7 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
             "divided by tp x ep",
             id="tp x ep",
         ),
-        pytest.param({"in_flight": 3.0}, "the tool counted 3 requests in flight", id="in flight otherwise"),
+        pytest.param({"in_flight": 3.0}, "the tool counted 3 in flight", id="in flight otherwise"),
         pytest.param({"failed": 40}, "40 of 360 requests failed", id="failures"),
         pytest.param({"completed": 0}, "no request was completed", id="nothing completed"),
         pytest.param({"clients": 0}, "it says that 0 requests could be in flight", id="no clients"),
@@ -100,7 +100,7 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
             "says neither how many requests",
             id="no concurrency",
         ),
-        pytest.param({"isl": 1e12}, "less than or equal", id="absurd size"),
+        pytest.param({"isl": 1e12}, "its isl must be less than or equal to", id="absurd size"),
     ],
 )
 def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, Any], why: str) -> None:
