@@ -207,8 +207,8 @@ class Walk:
         """What a load would take more of than is left."""
         left, most, cap = self._left(), self._most_tokens(load), self.budget.tokens
         if left.tokens is not None and left.tokens < most:
-            return f"{left.tokens:,} of {cap:,} tokens are left, and {load} may take {most:,}"
-        return f"{left.seconds or 0.0:.1f} of {self.budget.seconds or 0.0:g} s are left, too little for {load}"
+            return f"tokens left: {left.tokens:,} of {cap:,}, and {load} may take {most:,}"
+        return f"seconds left: {left.seconds or 0.0:.1f} of {self.budget.seconds or 0.0:g}, too few for {load}"
 
     def _measure(self, load: Load, warm: WarmUp) -> Round:
         strangers = self._settle()

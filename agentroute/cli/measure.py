@@ -93,7 +93,13 @@ def measure(
         shipped().accelerator(accelerator)
     if into is not None and any((name, accelerator, accelerator_count, tp, pp, ep, attention_dp)):
         raise UsageError("--into adds points to a profile and changes nothing else; edit the profile for the rest")
+    if name is not None:
+        name_of(name, "model")
     target_file = output or into
+    if target_file is not None and target_file.suffix.lower() == ".json":
+        raise UsageError(
+            f"a profile is written as TOML; give --output a file that ends in .toml, not {printable(target_file)}"
+        )
     if output is not None and output.exists() and not force:
         raise UsageError(f"{printable(output)} is there already; give --force to write over it, or another --output")
     if target_file is not None:

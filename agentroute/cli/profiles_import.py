@@ -14,7 +14,7 @@ from agentroute.bench.importers import Results, load
 from agentroute.bench.importers.assemble import Import, assemble
 from agentroute.bench.importers.checks import said as said_of
 from agentroute.bench.importers.deployment import Given
-from agentroute.bench.importers.run import Facts, version_of
+from agentroute.bench.importers.run import Facts, engine_of, version_of
 from agentroute.catalogue import shipped
 from agentroute.cli.init import model_id, shipped_model
 from agentroute.cli.options import Json
@@ -129,15 +129,13 @@ def _given(
         accelerator = shipped().accelerator(accelerator).name
     if model is not None:
         model = shipped().model(model).name
-    engines: dict[str, EngineName] = {known: known for known in get_args(EngineName)}
-    if engine is not None and engine not in engines:
-        raise UsageError(f"--engine must be one of {', '.join(engines)}, got {shown(engine)}")
+    served = engine_of(engine)
+    if engine is not None and served is None:
+        raise UsageError(f"--engine must be one of {', '.join(get_args(EngineName))}, got {shown(engine)}")
     version = version_of(engine_version)
     if engine_version is not None and version is None:
         raise UsageError(f"--engine-version must be a version such as 0.19.0, got {shown(engine_version)}")
-    facts = Facts(
-        model=model, engine=engines[engine] if engine else None, engine_version=version, accelerator=accelerator
-    )
+    facts = Facts(model=model, engine=served, engine_version=version, accelerator=accelerator)
     if base is None:
         return Given(facts, degrees)
     for key, own in (("model", base.model), ("accelerator", base.accelerator), ("engine", base.engine.name)):

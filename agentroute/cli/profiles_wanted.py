@@ -96,9 +96,9 @@ class Wanted:
     ) -> Wanted:
         """What the options ask for; raises ``UnknownNameError`` for a name that is none, ``UsageError`` for a split."""
         return cls(
-            model=catalogue.model(model).name if model else None,
-            gpus=_accelerators(catalogue, gpu) if gpu else None,
-            engine=_engine(engine) if engine else None,
+            model=catalogue.model(model).name if model is not None else None,
+            gpus=_accelerators(catalogue, gpu) if gpu is not None else None,
+            engine=_engine(engine) if engine is not None else None,
             sharding=Split.of(sharding) if sharding is not None else None,
         )
 
@@ -150,13 +150,14 @@ def _wrong(text: str) -> UsageError:
 
 def _accelerators(catalogue: Catalogue, name: str) -> frozenset[str]:
     """An accelerator by its name, or all that a shorter one stands for: ``h100`` for ``h100_sxm`` and ``h100_pcie``."""
-    found = {one for one in catalogue.accelerator_names if one == name or one.startswith(f"{name}_")}
-    if not found:
+    low = name.lower()
+    found = {one for one in catalogue.accelerator_names if one == low or one.startswith(f"{low}_")}
+    if not low or not found:
         raise UnknownNameError("accelerator", name, catalogue.accelerator_names)
     return frozenset(found)
 
 
 def _engine(name: str) -> str:
-    if name not in get_args(EngineName):
+    if (low := name.lower()) not in get_args(EngineName):
         raise UnknownNameError("engine", name, get_args(EngineName))
-    return name
+    return low

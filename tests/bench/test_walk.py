@@ -228,7 +228,7 @@ def test_a_budget_ends_it_but_not_before_the_first_load() -> None:
         walk.run()
     assert list(walk.rounds) == [Load(32, 5, 1)]
     assert walk.stopped is not None
-    assert walk.stopped.startswith("the budget is spent: 0.0 of 0.001 s are left, too little for 32+5 x 2")
+    assert walk.stopped.startswith("the budget is spent: seconds left: 0.0 of 0.001, too few for 32+5 x 2")
     assert walk.missing()[0].startswith("not measured: 32+5 x 2")
 
 
@@ -242,7 +242,7 @@ def test_a_cap_on_tokens_is_never_passed_with_the_warm_up_and_what_was_cut_off_c
     assert sum(prompt_tokens(body) + body["max_tokens"] for body in fake.bodies) <= walk.tokens <= cap
     assert Load(32, 5, 1) in walk.rounds
     assert walk.stopped is not None
-    assert re.match(rf"the budget is spent: [\d,]+ of {cap:,} tokens are left, and \S+ x \d may take", walk.stopped)
+    assert re.match(rf"the budget is spent: tokens left: [\d,]+ of {cap:,}, and \S+ x \d may take", walk.stopped)
 
 
 def test_a_load_that_might_pass_the_cap_is_not_begun() -> None:

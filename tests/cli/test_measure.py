@@ -139,6 +139,11 @@ def test_a_cap_on_tokens_is_kept_and_what_is_left_out_for_it_is_said(llama_one: 
         (("--noise", "0%"), "--noise must be a share"),
         (("--budget", "ten"), "--budget must be a duration"),
         (("--accelerator", "h100"), "there is no accelerator 'h100'"),
+        (("--name", "not a name!"), "--name must begin with a letter or digit"),
+        (
+            ("--output", "mine.json"),
+            "a profile is written as TOML; give --output a file that ends in .toml, not mine.json",
+        ),
         (("--adapter", "zz"), "there is no adapter 'zz'; known: llamacpp, openai, sglang, vllm"),
         (("--into", "there.toml", "--tp", "2"), "--into adds points to a profile"),
     ],

@@ -32,6 +32,7 @@ def test_list_shows_every_shipped_profile() -> None:
         (["--model", "qwen3-32b"], lambda p: p.model == "qwen3-32b"),
         (["--model", "deepseek-ai/DeepSeek-R1"], lambda p: p.model == "deepseek-v3"),
         (["--gpu", "h100_sxm"], lambda p: p.accelerator == "h100_sxm"),
+        (["--gpu", "B200", "--engine", "vLLM"], lambda p: (p.accelerator, p.engine.name) == ("b200_sxm", "vllm")),
         (["--gpu", "b200"], lambda p: p.accelerator == "b200_sxm"),
         (["--engine", "sglang"], lambda p: p.engine.name == "sglang"),
         (["--sharding", "disagg"], lambda p: p.disaggregated is not None),
@@ -80,6 +81,9 @@ def test_json_of_nothing_has_the_shape_of_json_of_something_and_the_code_of_the_
     [
         (["--model", "qwen3-32"], "there is no model 'qwen3-32'; did you mean 'qwen3-32b'?"),
         (["--gpu", "h100_sxn"], "there is no accelerator 'h100_sxn'; did you mean 'h100_sxm'?"),
+        (["--gpu", ""], "there is no accelerator ''"),
+        (["--model", ""], "there is no model ''"),
+        (["--engine", ""], "there is no engine ''"),
         (["--engine", "vlm"], "there is no engine 'vlm'; did you mean 'vllm'?"),
         (["--sharding", "tp8,zz8"], "there is no style of sharding 'zz'; known: adp,"),
         (["--sharding", "tp8 or ep8"], "--sharding must be degrees of one worker group such as tp8 or 'tp8 ep8'"),

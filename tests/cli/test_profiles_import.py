@@ -55,6 +55,12 @@ def test_what_stays_unknown_is_said_with_the_option_that_says_it() -> None:
     )
 
 
+def test_an_engine_is_understood_as_in_a_file() -> None:
+    ran = agentroute("profiles", "import", str(OLDER), "--engine", "vLLM", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["profile"]["engine"]["name"] == "vllm"
+
+
 def test_an_engine_that_nobody_names_is_asked_for() -> None:
     ran = agentroute("profiles", "import", str(VLLM))
     assert (ran.code, ran.out) == (2, "")

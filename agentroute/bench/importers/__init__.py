@@ -107,4 +107,5 @@ def importer_of(material: Material) -> Importer:
         if is_it(material.first):
             raise FileError(said, path=material.path)
     known = ", ".join(importer.NAME for importer in IMPORTERS)
-    raise FileError(f"is no result file of a known format; known: {known}", path=material.path)
+    table = f"; a {plain_csv.NAME} has the {plain_csv.EXPECTS}" if material.rows else ""
+    raise FileError(f"is no result file of a known format; known: {known}{table}", path=material.path)

@@ -290,7 +290,7 @@ def _saturation(run: Run) -> tuple[Run, bool | None]:
     else:
         saturated = taken < 0.9 * offered
     if saturated:
-        run = _noted(run, f"{offered:.3g} requests a second were sent, {taken:.3g} completed")
+        run = _noted(run, f"requests a second: {offered:.3g} were sent, {taken:.3g} completed")
     return run, saturated
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from agentroute.bench.importers.material import Material, Record, number
 from agentroute.bench.importers.run import Facts, Run, Times, sharding_of
+from agentroute.errors import counted
 from agentroute.startup.dtypes import kv_type
 
 NAME = "llama-bench"
@@ -45,7 +46,7 @@ def runs(material: Material) -> Iterator[Run]:
     for row in prompts:
         prompt, answer, depth = (row.number(key) or 0.0 for key in ("n_prompt", "n_gen", "n_depth"))
         if depth:
-            yield replace(_run(row), wrong=f"it reads a prompt behind {depth:.0f} tokens that are in the cache already")
+            yield replace(_run(row), wrong=f"it reads a prompt behind {counted(round(depth), 'token')} in the cache")
         elif answer:
             yield replace(_run(row), isl=prompt, osl=answer, e2e_ms=_spread(row, prompt + answer))
         elif behind := answers.pop(_setup(row, prompt), []):

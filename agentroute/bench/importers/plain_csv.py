@@ -31,7 +31,7 @@ from agentroute.bench.importers.run import (
     Times,
     sharding_of,
 )
-from agentroute.errors import FileError, shown, suggest
+from agentroute.errors import FileError, counted, shown, suggest
 from agentroute.latency.points import STATISTICS, Loop
 from agentroute.profile import EngineName
 
@@ -71,7 +71,9 @@ def runs(material: Material) -> Iterator[Run]:
             raise FileError(f"has the column {name} twice", path=material.path, line=1)
     for i, row in enumerate(material.rows[1:], start=2):
         if len(row) != len(head):
-            raise FileError(f"has {len(row)} cells where its head has {len(head)}", path=material.path, line=i)
+            raise FileError(
+                f"has {counted(len(row), 'cell')} where its head has {len(head)}", path=material.path, line=i
+            )
         cells = {name: cell.strip() for name, cell in zip(head, row, strict=True) if cell.strip()}
         for name, known in (("loop", LOOPS), ("engine", get_args(EngineName))):
             if name in cells and cells[name] not in known:

@@ -38,6 +38,11 @@ def written(folder: Path, content: str | bytes, name: str = "result.json") -> Pa
         ("r.json", b"[1, 2]", "is no result file of a known format"),
         ("r.txt", b"hello there\n", "is no result file of a known format"),
         ("r.csv", b'a,"b\nc', "is neither JSON nor CSV"),
+        (
+            "r.csv",
+            b"ISL;OSL\n1;2\n",
+            "a plain CSV has the columns isl, osl, concurrency and ttft_ms, tpot_ms or e2e_ms",
+        ),
         ("r.yaml", b"- a\n- b\n", "is not a line of the plain YAML"),
         ("r.yaml", b"a: &x 1\nb: [1, 2]\n{", "is not a line of the plain YAML"),
         ("r.yaml", "".join(f"{' ' * i}a:\n" for i in range(100)).encode(), "nests too deeply"),
