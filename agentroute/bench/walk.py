@@ -46,7 +46,10 @@ class Budget:
 
     seconds: float | None = None
     tokens: int | None = None
-    """Sent and received, with those of the warm-up: never more, whatever is left out for it."""
+    """Sent and received, with those of the warm-up: never more, whatever is left out for it.
+
+    Only a chat template that alone takes more passes it: no one knows its length before the first answer.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def measure(
         notes = [*notes_of(discovery), *notes]
     whole, replaced = with_points(profile, block)
     if replaced:
-        notes.append(f"they take the place of {counted(replaced, 'point')} of the same loads")
+        notes.append(f"the new points take the place of {counted(replaced, 'point')} of the same loads")
     more = {
         "measured": [point.model_dump(mode="json", exclude_none=True) for point in block.points],
         "tokens": walk.tokens,

@@ -52,7 +52,7 @@ def test_a_server_becomes_a_profile_with_a_curve(
     ran = agentroute("measure", llama_one.url, *SMALL, "--into", str(file), "--json")
     assert ran.code == 0, ran.err
     assert ran.json["command"] == "measure" and len(ran.json["measured"]) == 1
-    assert "they take the place of 1 point of the same loads" in ran.json["notes"]
+    assert "the new points take the place of 1 point of the same loads" in ran.json["notes"]
     assert (ran.json["stopped"], ran.json["missing"]) == (None, [])
     again = Profile.load(file)
     assert again.accelerator == "h100_sxm" and len(again.points) == 1

@@ -124,8 +124,12 @@ def _times(run: Run) -> Run:
 
 
 def _failures(run: Run) -> Run:
-    """Few requests failed."""
-    if not run.failed or run.failed < 0:
+    """Few requests failed; counts and rates are not below zero."""
+    if run.requests_per_s is not None and run.requests_per_s < 0:
+        run = _noted(replace(run, requests_per_s=None), f"its rate, {run.requests_per_s:g} requests a second, is none")
+    if run.failed is not None and run.failed < 0:
+        return _noted(replace(run, failed=None), f"its count of failed requests, {run.failed:g}, is none")
+    if not run.failed:
         return run
     sent = run.failed + (run.completed or 0.0)
     share = run.failed / sent

@@ -50,6 +50,7 @@ NUMBERS = (
     "isl", "osl", "concurrency", "offered_per_s", "requests_per_s", "completed", "failed", "prefix_hit",
     *DEGREES, "accelerators",
 )  # fmt: skip
+WHOLE = (*DEGREES, "accelerators")
 LOOPS = get_args(Loop)
 COLUMNS = (*NUMBERS, *TIMES, *TEXTS)
 
@@ -97,6 +98,9 @@ def _numbers(cells: Mapping[str, str], material: Material, line: int) -> dict[st
             value = None
         if value is None or value < 0:
             raise FileError(f"{name} must be a number of at least 0, got {shown(cell)}", path=material.path, line=line)
+        if name in WHOLE and not (value >= 1 and value == int(value)):
+            said = f"{name} must be a whole number of at least 1, got {shown(cell)}"
+            raise FileError(said, path=material.path, line=line)
         found[name] = value
     return found
 

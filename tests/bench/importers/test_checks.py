@@ -130,6 +130,8 @@ def test_a_wrong_tpot_is_left_out_where_the_rest_makes_a_point(changes: dict[str
     ("changes", "flag"),
     [
         ({"failed": 4}, "4 of 324 requests failed"),
+        ({"failed": -4}, "its count of failed requests, -4, is none"),
+        ({"requests_per_s": -2.5}, "its rate, -2.5 requests a second, is none"),
         ({"prefix_hit": 0.4}, "40% of the prompt tokens came from a prefix cache"),
         ({"prefix_hit": 40.0}, "its share of cached prompt tokens, 40, is none"),
         ({"tpot_ms": {"mean": 1.25 * TPOT}}, "TTFT \\+ \\(OSL - 1\\) x TPOT is 1.21 of the E2E"),
