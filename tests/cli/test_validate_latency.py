@@ -135,7 +135,7 @@ def test_a_wrong_file_is_named_with_its_line(tmp_path: Path) -> None:
     path.write_text('{"deployment": "x"}\n')
     ran = agentroute("validate", "latency", str(path))
     assert ran.code == 2
-    assert "points.jsonl:1: model: field required" in ran.err.replace("\n", "")
+    assert "points.jsonl:1: model: is missing; it must be given" in ran.err.replace("\n", "")
 
 
 @pytest.mark.parametrize(("leave_out", "loads"), [("one", 2), ("edge", 2), ("anchors:3", 3)])
