@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from agentroute.capacity.holding import Serving
 from agentroute.capacity.kv import KvType as CacheType
 from agentroute.capacity.kv import Unknown
@@ -81,7 +84,11 @@ def closed_loop(deployment: Deployment) -> ClosedLoop | Unknown:
     if model is None or deployment.accelerator is None or split is None:
         return Unknown(NOT_SAID)
     weights, kv_type = kept
-    return loop_of(model, deployment.accelerator, split, weights, kv_type if profile.precision.kv else None)
+    loop = loop_of(model, deployment.accelerator, split, weights, kv_type if profile.precision.kv else None)
+    if isinstance(loop, ClosedLoop) and profile.pool is not None:
+        # How many it holds is known, and the wait of the others counted where that is: nothing is left to be estimated.
+        return replace(loop, bounds=replace(loop.bounds, memory_bytes=math.inf))
+    return loop
 
 
 def loop_of(

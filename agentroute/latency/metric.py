@@ -49,7 +49,8 @@ class Kind:
     inside: float
     """Half the 80 % band over spread and doubt: so far (logarithm) are 80 % of points that were left out."""
     step: float
-    """Half the 80 % band (logarithm) that each doubling of the prompt or the load beyond the measured ones adds."""
+    """Half the 80 % band (logarithm) that each doubling of the prompt or the load beyond the measured ones adds; where
+    it is ``scaled``, to a deployment of the usual spread."""
     scaled: bool
     """Whether that is as much more where a deployment's own spread is more than the usual one. TPOT's is: where the
     greatest n is left out, 80 % of the tenth with the greatest spread are within 0.17, of the half with the least
