@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from agentroute.capacity.kv import Unknown
@@ -42,7 +43,7 @@ _WORDS: dict[str | None, WeightsType] = {None: "bf16", "bf16": "bf16", "fp8": "f
 
 def latency(
     file: Annotated[Path, typer.Argument(help="Points: JSON lines or a table.", metavar="POINTS.jsonl")],
-    leave_out: Annotated[str, typer.Option("--leave-out", help="one, edge, anchors:3 or deployment.")] = "one",
+    leave_out: Annotated[str, typer.Option("--leave-out", help="one, edge, lone, anchors:3 or deployment.")] = "one",
     only: Annotated[
         str | None, typer.Option("--only", help="Only deployments whose key or notes contain this.", metavar="TEXT")
     ] = None,
@@ -72,6 +73,7 @@ def latency(
         "predicted": len(made),
         "knee_curves": len(with_knee),
         "without_roofline": dict(rooflines.missing(records)),
+        "too_fast": rooflines.too_fast(records),
     }
     by_deployment: dict[str, list[Prediction]] = defaultdict(list)
     for one in made:
@@ -168,6 +170,20 @@ class Rooflines:
         reasons = {one.deployment: found.reason for one in records if isinstance(found := self._of(one), Unknown)}
         return Counter(reasons.values())
 
+    def too_fast(self, records: Sequence[LatencyRecord]) -> list[dict[str, Any]]:
+        """Rows that are faster than their accelerators can be, and of the least time what part they took."""
+        found = []
+        for one in records:
+            loop = self._of(one)
+            if one.n is None or isinstance(loop, Unknown):
+                continue
+            load = np.array([(one.isl, one.osl, one.n)], dtype=np.float64)
+            share = np.exp(-loop.bounds.faster(load, np.array([one.ttft_ms]), np.array([one.tpot_ms])))[:, 0]
+            if share.min() < 1.0:
+                named = {"deployment": one.deployment, "isl": one.isl, "osl": one.osl, "n": one.n}
+                found.append({**named, "ttft": float(share[0]), "tpot": float(share[1])})
+        return found
+
     def _of(self, record: LatencyRecord) -> ClosedLoop | Unknown:
         key = record.model, record.gpu, record.precision, record.split
         if key not in self._found:
@@ -230,6 +246,12 @@ def _print(how: LeaveOut, counts: dict[str, Any], whole: dict[str, Any], apart: 
     typer.echo(f"left out: {WAYS[how]}: {counted(counts['asked'], 'load')}, {counts['predicted']:,} predicted")
     for reason, count in counts["without_roofline"].items():
         typer.echo(f"without a roofline: {counted(count, 'deployment')}: {reason}")
+    for one in counts["too_fast"]:
+        metric = min(("ttft", "tpot"), key=lambda name: one[name])
+        typer.echo(
+            f"suspicious: {metric.upper()} at isl {one['isl']:,}, osl {one['osl']:,}, n {one['n']:,} is "
+            f"{percent(one[metric])} of the least that the accelerators need: {one['deployment']}"
+        )
     columns = ("metric", "n", "mean", "median", "p90", "in band")
     names = {"tpot": "TPOT", "ttft": "TTFT", "ttft_knee": "TTFT, curves with a knee", "e2e": "E2E"}
     print_table(columns, ((name, *_cells(whole[key])) for key, name in names.items()), right=columns[1:])

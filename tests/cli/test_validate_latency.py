@@ -54,6 +54,23 @@ def test_the_80_per_cent_band_covers_about_that(leave_out: str, metric: str) -> 
     assert 0.75 <= validated(leave_out)["summary"][metric]["coverage"] <= 0.87
 
 
+@pytest.mark.parametrize(("leave_out", "of_knees"), [("one", 0.75), ("edge", 0.6), ("anchors:3", 0.75)])
+def test_it_covers_as_much_with_the_knees_and_most_of_these(leave_out: str, of_knees: float) -> None:
+    """The queue that nobody could see coming, for slots that are not known, is what is left."""
+    smooth, knee = (validated(leave_out)["summary"][key] for key in ("ttft", "ttft_knee"))
+    held = smooth["n"] * smooth["coverage"] + knee["n"] * knee["coverage"]
+    assert 0.78 <= held / (smooth["n"] + knee["n"]) <= 0.87
+    assert knee["coverage"] >= of_knees
+
+
+def test_what_is_faster_than_its_accelerators_can_be_is_named() -> None:
+    """448 requests of 15,000 tokens in two GB200 would need more memory than these have."""
+    found = validated("one")["counts"]["too_fast"]
+    assert {(one["isl"], one["n"]) for one in found} == {(15_000, 416), (15_000, 448)}
+    assert all("Qwen3-32B-NVFP4" in one["deployment"] and one["tpot"] < 0.3 for one in found)
+    assert all(one["ttft"] == 1.0 for one in found)
+
+
 @pytest.mark.parametrize(("leave_out", "least"), [("one", 0.99), ("edge", 0.95), ("deployment", 0.80)])
 def test_deployments_of_one_model_are_put_into_order(leave_out: str, least: float) -> None:
     assert validated(leave_out)["summary"]["pairs_right"] >= least
@@ -122,7 +139,7 @@ def test_only_some_deployments_may_be_asked_for(few: Path) -> None:
 
 @pytest.mark.parametrize(
     ("option", "words"),
-    [("two", "--leave-out must be one of one, edge, anchors:3, deployment, got 'two'")],
+    [("two", "--leave-out must be one of one, edge, lone, anchors:3, deployment, got 'two'")],
 )
 def test_another_way_of_leaving_out_is_refused(few: Path, option: str, words: str) -> None:
     ran = agentroute("validate", "latency", str(few), "--leave-out", option)
