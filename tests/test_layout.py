@@ -26,6 +26,7 @@ LAYERS: tuple[str, ...] = (
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
 
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain")}
+LAZY |= {("tokens", "files")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]
