@@ -9,13 +9,14 @@ from typing import Any, Literal, get_args
 
 from agentroute.errors import TaskError, shown, suggest
 from agentroute.latency.points import STATISTICS, Statistic
-from agentroute.shape.model import Capability
-from agentroute.tokens import estimate
+from agentroute.shape.model import Capability, Model
+from agentroute.tokens import Previous, Source, Tokenizer, estimate, of_model
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
 Priority = Literal["interactive", "agent", "batch"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 """A person waits; an agent's next step waits; nobody waits. The first that waits is served first."""
+SOURCES: tuple[Source, ...] = get_args(Source)
 UNSET_OUTPUT_TOKENS = 1_024
 """Output tokens that are planned for when a task does not say: never silently the whole window."""
 MAX_TOKENS = 1_000_000_000
@@ -99,6 +100,8 @@ class Task:
     calls with an equal task. Give one where siblings differ in size, or where strangers ask for the same."""
     expected_context_tokens: int | None = None
     """Prompt tokens expected, for ranking; ``None``: as ``context_tokens``."""
+    context_source: Source | None = field(default=None, compare=False)
+    """Where both come from (``tokens.Source``); ``None``: the caller says so. Tasks of two sources may be siblings."""
 
     def __post_init__(self) -> None:
         whole("context_tokens", self.context_tokens, MAX_TOKENS)
@@ -139,6 +142,8 @@ class Task:
             object.__setattr__(self, "quality", _Floors.of(self.quality))
         if type(self.prefix) is not tuple:
             object.__setattr__(self, "prefix", tuple(self.prefix))
+        if self.context_source is not None and self.context_source not in SOURCES:
+            raise TaskError(f"context_source must be one of {', '.join(SOURCES)}, got {shown(self.context_source)}")
 
     @property
     def siblings(self) -> Hashable:
@@ -160,12 +165,28 @@ class Task:
         route: str = "default",
         objective: str | None = None,
         group: str | None = None,
+        model: Model | None = None,
+        previous: Previous | None = None,
+        served_tokens: int | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Task:
-        """A task for ``messages``, its tokens estimated from their size; it needs ``tools`` when some are given."""
-        count = estimate(messages, {"tools": list(tools)} if tools else None)
+        """A task for ``messages``; it needs ``tools`` when some are given.
+
+        Its tokens are those of the best that is given: the usage of the step before (``previous``), what the server
+        said of this prompt (``served_tokens``), a ``tokenizer``, the fingerprint of ``model``, else a generic one.
+        """
+        count = estimate(
+            messages,
+            tools,
+            fingerprint=of_model(model),
+            previous=previous,
+            served=served_tokens,
+            tokenizer=tokenizer,
+        )
         return cls(
             context_tokens=count.upper,
             expected_context_tokens=count.value,
+            context_source=count.source,
             max_output_tokens=max_output_tokens,
             concurrency=concurrency,
             ttft_ms=ttft_ms,

@@ -16,6 +16,7 @@ from agentroute.catalogue import Catalogue, shipped
 from agentroute.cli.options import Json
 from agentroute.cli.output import percent, print_json, print_table
 from agentroute.cli.validate_latency import latency
+from agentroute.cli.validate_tokens import tokens
 from agentroute.errors import FileError, counted
 from agentroute.shape.model import Model
 
@@ -36,6 +37,7 @@ def _main() -> None:
 
 
 app.command("latency")(latency)
+app.command("tokens")(tokens)
 
 
 @app.command("kv")
