@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _METRICS: tuple[tuple[Metric, str, float], ...] = (
     ("e2e_ms", "deadline_s", 1_000.0),
 )
 """The metric, the field that limits it, and milliseconds in the field's unit."""
+_FIELD = {metric: (field, ms) for metric, field, ms in _METRICS}
 _NO_TIME_MS = 1e-6
 """What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
@@ -54,6 +56,33 @@ class Asks:
             self._limits(task, route, waited_s * 1_000.0),
             self._allowed(task, route),
             task.max_cost_usd,
+        )
+
+    def stack(self, tasks: Sequence[Task], route: Route, ask: Ask) -> Ask:
+        """Tasks of one kind (``agentroute.many``) as one; ``ask`` is the first one's.
+
+        The fields that may differ are arrays of shape (t, 1).
+        """
+        first = tasks[0]
+        tokens = _column([task.context_tokens for task in tasks])
+        output = _column([task.max_output_tokens or UNSET_OUTPUT_TOKENS for task in tasks])
+        planned = output if route.p95_output_tokens is None else np.minimum(output, route.p95_output_tokens)
+        limits = []
+        for limit in ask.limits:
+            field, ms = _FIELD[limit.metric]
+            if getattr(first, field) is not None:
+                values = _column([_value(getattr(task, field)) for task in tasks])
+                limit = limit._replace(limit_ms=np.maximum(values * ms, _NO_TIME_MS))
+            limits.append(limit)
+        return ask._replace(
+            context_tokens=tokens,
+            isl=_expected([task.expected_context_tokens for task in tasks], tokens),
+            osl=_expected([task.expected_output_tokens for task in tasks], planned),
+            output_tokens=output,
+            held_tokens=tokens + planned,
+            concurrency=_column([task.concurrency for task in tasks]),
+            limits=tuple(limits),
+            max_cost_usd=None if first.max_cost_usd is None else _column([task.max_cost_usd for task in tasks]),
         )
 
     def mask(self, names: Collection[str], value: bool = True) -> Bools:
@@ -111,6 +140,22 @@ class Asks:
                 left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
                 limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
         return tuple(limits)
+
+
+def _column(values: Sequence[float | None]) -> Any:
+    return np.array(values, dtype=np.float64)[:, None]
+
+
+def _expected(values: Sequence[float | None], planned: Any) -> Any:
+    """What is expected where anything is, else what is planned for."""
+    if not any(values):
+        return planned
+    expected = _column(values)
+    return np.where(np.isnan(expected), planned, expected)
+
+
+def _value(limit: float | Slo) -> float:
+    return limit.value if isinstance(limit, Slo) else limit
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

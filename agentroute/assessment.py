@@ -166,7 +166,7 @@ class Assessment:
         running = self.n
         if fleet.any_known_pool:
             room = fleet.blocks - self.held
-            room /= self.units
+            room = room / self.units
             np.floor(room, out=room)
             room += self.in_flight
             running = np.minimum(running, room)

@@ -52,7 +52,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where a task should go. A value: it carries the state it was decided on, the rest is worked out on demand."""
+    """Where a task should go. A value: it carries what it was decided on, the rest is worked out on demand."""
 
     task: Task
     objective: str
@@ -62,7 +62,8 @@ class Decision:
     """Its model; ``None`` when nobody named it."""
     decided_at: float = field(compare=False)
     """The router's clock at the decision, in seconds."""
-    _assessment: Assessment = field(repr=False, compare=False)
+    _on: Assessment | Callable[[Task], Assessment] = field(repr=False, compare=False)
+    """What it was decided on; of a decision among many, what works it out."""
     _best: int = field(repr=False, compare=False)
 
     @classmethod
@@ -70,6 +71,13 @@ class Decision:
         """The decision for deployment number ``best`` of an assessment."""
         chosen = assessment.fleet.deployments[best]
         return cls(task, objective, chosen.name, chosen.model_name, now, assessment, best)
+
+    @property
+    def _assessment(self) -> Assessment:
+        if not isinstance(self._on, Assessment):
+            object.__setattr__(self, "_on", self._on(self.task))
+        assert isinstance(self._on, Assessment)
+        return self._on
 
     @property
     def chosen(self) -> Deployment:

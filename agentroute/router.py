@@ -6,17 +6,18 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from agentroute.asks import Asks, Quality
-from agentroute.assessment import HARM, MISSED, Ask, Assessment
+from agentroute.assessment import HARM, MISSED, Ask, Assessment, State
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
-from agentroute.errors import UnknownNameError, UsageError
+from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.many import Group, best_of_each, grouped
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective
 from agentroute.policy import objective as objective_by_name
@@ -87,15 +88,62 @@ class Router:
         prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
         with every deployment's reason.
         """
-        ask, name, objective = self._ask(task)
         with self._lock:
             now = self._now()
             state = self._situation.state(task, now)
+        return self._decide(task, state, now)
+
+    def _decide(self, task: Task, state: State, now: float) -> Decision:
+        ask, name, objective = self._ask(task)
         assessment = Assessment(self._compiled, ask, state, room_now=False)
         best = assessment.best(objective)
         if best is None:
             raise refusal(task, assessment)
         return Decision.of(task, name, assessment, best, now)
+
+    def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
+        """What ``decide`` says of each task, all at this moment; a task that nothing can take has its refusal there.
+
+        Tasks of one kind are assessed together: equal needs, names, route, objective, and kinds of limits on means. The
+        others (of a conversation, with a shared prefix, with limits on percentiles) are decided one by one.
+        """
+        tasks = list(tasks)
+        with self._lock:
+            now = self._now()
+            groups = grouped(tasks, self._situation, now)
+        decided: list[Decision | NoFeasibleDeployment] = [NoFeasibleDeployment("", {})] * len(tasks)
+        for group in groups:
+            alone = group.places
+            if group.together:
+                alone = self._decide_together(tasks, group, now, decided)
+            for i in alone:
+                try:
+                    decided[i] = self._decide(tasks[i], group.state_of(i), now)
+                except NoFeasibleDeployment as refused:
+                    decided[i] = refused
+        return decided
+
+    def _decide_together(
+        self, tasks: Sequence[Task], group: Group, now: float, decided: list[Decision | NoFeasibleDeployment]
+    ) -> list[int]:
+        """Decide what is of one kind; the places of those that are refused, or that the last digits decide."""
+        fleet, state, here = self._compiled, group.states[0], [tasks[i] for i in group.places]
+        ask, name, objective = self._ask(here[0])
+        ask = self._asks.stack(here, self.routes[here[0].route], ask)
+        chosen = best_of_each(Assessment(fleet, ask, state, room_now=False), objective).tolist()
+        names = [(deployment.name, deployment.model_name) for deployment in fleet.deployments]
+
+        def assess(task: Task) -> Assessment:
+            return Assessment(fleet, self._ask(task)[0], state, room_now=False)
+
+        left = []
+        for i, task, best in zip(group.places, here, chosen, strict=True):
+            if best < 0:
+                left.append(i)
+            else:
+                deployment, model = names[best]
+                decided[i] = Decision(task, name, deployment, model, now, assess, best)
+        return left
 
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.

@@ -18,7 +18,7 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "policy", "assessment", "asks", "reasons", "explain",
-    "decision", "state", "waiting", "router",
+    "decision", "state", "many", "waiting", "router",
     "admission", "outlook",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",

@@ -34,7 +34,7 @@ def seventeen() -> Fleet:
     return Fleet(shipped().deployment(shipped().profile(name)) for name in SEVENTEEN)
 
 
-def percentiles(taken_ns: list[int]) -> dict[str, float]:
+def percentiles(taken_ns: list[int], digits: int = 1) -> dict[str, float]:
     """The median and the 99th percentile in microseconds, and the median of the quietest tenth of the run.
 
     On a machine that others use too, the whole run's median is theirs as much as ours; a slower program is slower in
@@ -44,9 +44,9 @@ def percentiles(taken_ns: list[int]) -> dict[str, float]:
     tenth = max(1, len(taken_ns) // 10)
     blocks = [sorted(taken_ns[i : i + tenth]) for i in range(0, len(taken_ns) - tenth + 1, tenth)]
     return {
-        "p50_us": round(ordered[len(ordered) // 2] / 1_000, 1),
-        "p99_us": round(ordered[len(ordered) * 99 // 100] / 1_000, 1),
-        "quietest_p50_us": round(min(block[len(block) // 2] for block in blocks) / 1_000, 1),
+        "p50_us": round(ordered[len(ordered) // 2] / 1_000, digits),
+        "p99_us": round(ordered[len(ordered) * 99 // 100] / 1_000, digits),
+        "quietest_p50_us": round(min(block[len(block) // 2] for block in blocks) / 1_000, digits),
     }
 
 
@@ -110,6 +110,22 @@ def acquire() -> None:
     line("acquire_release", len(router.fleet), **percentiles(cpu_time(hold, tasks(RUNS))))
 
 
+def thirty_two() -> Fleet:
+    """Every fourth shipped profile, 32 of them."""
+    return Fleet(shipped().deployment(shipped().profile(name)) for name in shipped().profile_names[::4][:32])
+
+
+def decide_many() -> None:
+    """``Router.decide_many`` over 32 deployments, 256 tasks at once: microseconds for each task."""
+    router, many = Router(thirty_two()), tasks(256)
+    taken = []
+    for _ in range(200):
+        start = time.thread_time_ns()
+        router.decide_many(many)
+        taken.append((time.thread_time_ns() - start) // len(many))
+    line("decide_many", len(router.fleet), tasks=len(many), **percentiles(taken[20:], digits=2))
+
+
 def explain() -> None:
     """``Decision.explain``, which nobody pays for who does not call it."""
     router = Router(seventeen())
@@ -154,5 +170,6 @@ if __name__ == "__main__":
     shipped_fleet()
     decide_hard()
     acquire()
+    decide_many()
     explain()
     imports()

@@ -1,0 +1,145 @@
+"""Many tasks at once: those of one kind are assessed together, in arrays of shape (t, d)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.assessment import INFEASIBLE, MISSED, Assessment, State
+from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.state.corrections import context_region
+from agentroute.state.situation import Situation, group_of
+from agentroute.task import Slo, Task
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NONE, UNSURE = -1, -2
+"""In place of a deployment's number: nothing is feasible; the last digits would decide."""
+LEAST = 4
+"""Fewer tasks of a kind are decided one by one, which is then quicker."""
+NEAR = 1e-5
+"""Relative difference below which times of one task and of many may compare differently: curves are blended in single
+precision, in another order. Seen: 2e-6."""
+
+_FIELDS = attrgetter(
+    "route", "objective", "needs", "allow", "deny", "pin", "quality._items", "max_output_tokens", "max_cost_usd",
+    "ttft_ms", "tpot_ms", "deadline_s", "session_id", "parent_session_id", "prefix", "shared_prefix_tokens",
+)  # fmt: skip
+_KIND, _GIVEN, _SLOS, _MARKS = slice(0, 7), slice(7, 9), slice(9, 12), slice(12, 16)
+_TAIL = "tail"
+
+
+class Group(NamedTuple):
+    """Tasks of one kind that meet one state, or, not ``together``, tasks that each meet their own."""
+
+    together: bool
+    places: list[int]
+    """Which of the tasks given they are."""
+    states: list[State]
+    """One, or one for each."""
+
+    def state_of(self, place: int) -> State:
+        """What the task at a place meets."""
+        return self.states[0] if self.together else self.states[self.places.index(place)]
+
+
+def grouped(tasks: Sequence[Task], situation: Situation, now: float) -> list[Group]:
+    """Every task in one group. Reads the state, so it is called under the router's lock."""
+    if not tasks:
+        return []
+    columns = list(zip(*map(_FIELDS, tasks), strict=True))
+    telling: list[Sequence[Hashable]] = list(columns[_KIND])
+    telling += [[value is None for value in column] for column in columns[_GIVEN]]
+    slos = [list(map(_limited, column)) for column in columns[_SLOS] if any(column)]
+    telling += slos
+    if situation.corrections.table(now) is not None:
+        telling.append([context_region(task.expected_context_tokens or task.context_tokens) for task in tasks])
+    varying = [column for column in telling if len(set(column)) > 1]
+    alone = _alone(tasks, columns[_MARKS], slos, situation)
+    found: dict[Hashable, list[int]] = {}
+    if varying or alone:
+        keys: Iterable[Hashable] = zip(*varying, strict=True) if varying else [()] * len(tasks)
+        for i, key in enumerate(keys):
+            found.setdefault(None if i in alone else key, []).append(i)
+    else:
+        found[()] = list(range(len(tasks)))
+    groups = []
+    for key, places in found.items():
+        together = key is not None and len(places) >= LEAST
+        groups.append(
+            Group(together, places, [situation.state(tasks[i], now) for i in (places[:1] if together else places)])
+        )
+    return groups
+
+
+def _alone(
+    tasks: Sequence[Task],
+    marks: Sequence[Sequence[object]],
+    slos: Sequence[Sequence[Hashable]],
+    situation: Situation,
+) -> set[int]:
+    """Those whose state is their own, and those with a limit on a percentile."""
+    alone = {i for column in marks if any(column) for i, mark in enumerate(column) if mark}
+    alone |= {i for column in slos if _TAIL in column for i, kind in enumerate(column) if kind == _TAIL}
+    if situation.ledger.total:
+        siblings = situation.ledger.siblings
+        alone |= {i for i, task in enumerate(tasks) if task.concurrency > 1 and siblings(group_of(task))}
+    return alone
+
+
+def _limited(value: float | Slo | None) -> str:
+    """What of an SLO must be equal."""
+    if value is None:
+        return "none"
+    if not isinstance(value, Slo):
+        return "hard"
+    return _TAIL if value.stat != "mean" else "hard" if value.hard else "soft"
+
+
+def best_of_each(a: Assessment, objective: Objective) -> Ints:
+    """For each of many tasks what ``Assessment.best`` says of it alone, shape (t,); else ``NONE`` or ``UNSURE``."""
+    shape = a.ttft_ms.shape
+    score, rank = objective(a), np.asarray(a.rank)
+    if a.used is not None:
+        missed = rank >= MISSED
+        if missed.any():
+            score = np.where(missed, a.used, score)
+    if a.feasible is not None:
+        rank = np.where(a.feasible, rank, INFEASIBLE)
+    least_rank = rank.min(axis=-1, keepdims=True)
+    # Within the best rank the least score; where none has one (nothing is known) the less busy one is best.
+    among = np.broadcast_to(np.where(rank == least_rank, score, np.nan), shape)
+    least = np.fmin.reduce(among, axis=1)[:, None]
+    best = among <= least
+    chosen: Ints = best.argmax(axis=1)
+    near = np.count_nonzero(among <= least + NEAR * np.abs(least), axis=1)
+    for i in np.flatnonzero(near != 1).tolist():
+        row = best[i]
+        if not near[i]:
+            row = np.broadcast_to(rank == least_rank, shape)[i]
+        elif near[i] != np.count_nonzero(row):
+            chosen[i] = UNSURE
+            continue
+        chosen[i] = np.where(row, a.in_flight, np.inf).argmin()
+    chosen[np.broadcast_to(least_rank[..., 0], shape[:1]) >= INFEASIBLE] = NONE
+    chosen[unsure(a)] = UNSURE
+    return chosen
+
+
+def unsure(a: Assessment) -> Bools:
+    """Which of many tasks have a time or a cost so near to a limit that the last digits tell whether it is kept."""
+    near: Bools = np.zeros(a.ttft_ms.shape, dtype=np.bool_)
+    for limit in a.ask.limits:
+        share = a.judged_ms(limit) / limit.limit_ms
+        near |= np.abs((share - 1.0) * (share - (1.0 - SLO_MARGIN))) < SLO_MARGIN * NEAR
+    if a.ask.max_cost_usd is not None:
+        near |= np.abs(a.cost_usd / a.ask.max_cost_usd - 1.0) < NEAR
+    if a.state.tpot_ms is not None:
+        promised = a.state.tpot_ms if a.fleet.aligned else a.state.tpot_ms.take(a.pool)
+        near |= np.abs(a.tpot_ms / promised - 1.0) < NEAR
+    return np.asarray(near.any(axis=1))
