@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
 
 from agentroute.assessment import Assessment, Metric
+from agentroute.compiled import CompiledFleet
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment
@@ -71,6 +75,37 @@ class Decision:
         """The decision for deployment number ``best`` of an assessment."""
         chosen = assessment.fleet.deployments[best]
         return cls(task, objective, chosen.name, chosen.model_name, now, assessment, best)
+
+    @classmethod
+    def each(
+        cls,
+        tasks: Sequence[Task],
+        objective: str,
+        fleet: CompiledFleet,
+        on: Callable[[Task], Assessment],
+        best: Sequence[int],
+        now: float,
+    ) -> list[Decision]:
+        """Decisions on many tasks that met the same; ``on`` works out the assessment of one.
+
+        The constructor of a frozen value takes 1 us, of the 4 us that one of many tasks may take: so fields are set
+        for all of them, one field after the other.
+        """
+        made = [object.__new__(cls) for _ in tasks]
+        deployments = fleet.deployments
+        names, models = [one.name for one in deployments], [one.model_name for one in deployments]
+        fields: dict[str, Iterable[Any]] = {
+            "task": tasks,
+            "objective": repeat(objective),
+            "deployment": map(names.__getitem__, best),
+            "model": map(models.__getitem__, best),
+            "decided_at": repeat(now),
+            "_on": repeat(on),
+            "_best": best,
+        }
+        for name, values in fields.items():
+            deque(map(getattr(cls, name).__set__, made, values), maxlen=0)
+        return made
 
     @property
     def _assessment(self) -> Assessment:

@@ -54,12 +54,12 @@ def grouped(tasks: Sequence[Task], situation: Situation, now: float) -> list[Gro
         return []
     columns = list(zip(*map(_FIELDS, tasks), strict=True))
     telling: list[Sequence[Hashable]] = list(columns[_KIND])
-    telling += [[value is None for value in column] for column in columns[_GIVEN]]
+    telling += [[value is None for value in column] for column in columns[_GIVEN] if None in column]
     slos = [list(map(_limited, column)) for column in columns[_SLOS] if any(column)]
     telling += slos
     if situation.corrections.table(now) is not None:
         telling.append([context_region(task.expected_context_tokens or task.context_tokens) for task in tasks])
-    varying = [column for column in telling if len(set(column)) > 1]
+    varying = [column for column in telling if column.count(column[0]) < len(column)]
     alone = _alone(tasks, columns[_MARKS], slos, situation)
     found: dict[Hashable, list[int]] = {}
     if varying or alone:

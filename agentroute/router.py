@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
@@ -130,19 +131,18 @@ class Router:
         fleet, state, here = self._compiled, group.states[0], [tasks[i] for i in group.places]
         ask, name, objective = self._ask(here[0])
         ask = self._asks.stack(here, self.routes[here[0].route], ask)
-        chosen = best_of_each(Assessment(fleet, ask, state, room_now=False), objective).tolist()
-        names = [(deployment.name, deployment.model_name) for deployment in fleet.deployments]
+        chosen = best_of_each(Assessment(fleet, ask, state, room_now=False), objective)
 
         def assess(task: Task) -> Assessment:
             return Assessment(fleet, self._ask(task)[0], state, room_now=False)
 
-        left = []
-        for i, task, best in zip(group.places, here, chosen, strict=True):
-            if best < 0:
-                left.append(i)
-            else:
-                deployment, model = names[best]
-                decided[i] = Decision(task, name, deployment, model, now, assess, best)
+        places, found = group.places, (chosen >= 0).tolist()
+        left = [] if all(found) else [i for i, known in zip(places, found, strict=True) if not known]
+        if left:
+            places, here = list(compress(places, found)), list(compress(here, found))
+        made = Decision.each(here, name, fleet, assess, chosen[chosen >= 0].tolist(), now)
+        for i, decision in zip(places, made, strict=True):
+            decided[i] = decision
         return left
 
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:

@@ -103,7 +103,7 @@ class CurveTable:
     def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
-        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d).
+        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d). In single precision throughout: within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
         count, across, tasks = self._rows.shape[1] // 4, len(self._osl), len(ln_n)
@@ -119,10 +119,10 @@ class CurveTable:
             corner *= weight[:, None]
             blend += corner
         lines = np.ascontiguousarray(blend.reshape(-1, 4).T).reshape(4, *ln_n.shape)
-        logarithms: Any = ln_n * lines[2:]
+        logarithms = lines[2:]
+        logarithms *= ln_n.astype(np.float32)
         logarithms += lines[:2]
-        result: Array = np.exp(logarithms, out=logarithms)
-        return result
+        return np.exp(logarithms, out=logarithms).astype(np.float64)
 
     def _changed(
         self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
