@@ -145,7 +145,7 @@ class Assessment:
     @cached_property
     def units(self) -> Floats:
         """Blocks that one request would hold, beside those that siblings hold for it already."""
-        units = self._blocks(self.ask.held_tokens)
+        units = self.blocks_of(self.ask.held_tokens)
         if self.state.shared is not None:
             units = units - self.shared_units * self.state.shared.take(self.pool)
         return units
@@ -155,7 +155,8 @@ class Assessment:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
         return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
 
-    def _blocks(self, tokens: Floats | float) -> Floats:
+    def blocks_of(self, tokens: Floats | float) -> Floats:
+        """Blocks of so many tokens of one request; where its answer has no length, no more than the window's."""
         if not self.ask.output_is_set:
             tokens = np.minimum(self.fleet.window_tokens, tokens)
         return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
@@ -225,7 +226,7 @@ class Assessment:
         if _some(needed > fleet.least_window_tokens):
             able = fleet.window_tokens >= needed
         if _some(ask.tokens > fleet.least_request_tokens):
-            able = _and(able, self._blocks(ask.tokens) <= fleet.request_blocks)
+            able = _and(able, self.blocks_of(ask.tokens) <= fleet.request_blocks)
         rank = fleet.pool_rank
         if ask.needs:
             offered, unknown = fleet.capability_mask(ask.needs)

@@ -16,7 +16,7 @@ from agentroute.fleet import Deployment
 from agentroute.latency.points import Point
 from agentroute.origin import ORIGINS
 from agentroute.policy import objective
-from agentroute.reasons import refused, sources, standing
+from agentroute.reasons import Reason, refused, sources, standing
 from agentroute.task import Task
 
 
@@ -155,7 +155,7 @@ class Decision:
         return tuple(self._candidate(d) for d in (self._best, *rest))
 
     @property
-    def rejected(self) -> dict[str, str]:
+    def rejected(self) -> dict[str, Reason]:
         """Every deployment that could not take it, with its one reason."""
         return rejections(self._assessment)
 
@@ -232,7 +232,7 @@ def _headroom(a: Assessment, d: int) -> Headroom | None:
     return Headroom(free=blocks - int(a.held[d]), blocks=blocks, needed=int(a.units[d]))
 
 
-def rejections(a: Assessment) -> dict[str, str]:
+def rejections(a: Assessment) -> dict[str, Reason]:
     """The one reason of every deployment that cannot take the task."""
     return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.is_feasible(d)}
 

@@ -19,10 +19,13 @@ A user's mistake and a server's fault are different branches, so that ``except B
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentroute.reasons import Reason
 
 
 class AgentrouteError(Exception):
@@ -77,9 +80,9 @@ class UnknownNameError(UsageError):
 
 
 class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, kept in the public API
-    """No deployment can take the task. ``reasons`` maps each deployment to its one reason."""
+    """No deployment can take the task. ``reasons`` has one reason for each; its ``str`` is a sentence."""
 
-    def __init__(self, message: str, reasons: dict[str, str]) -> None:
+    def __init__(self, message: str, reasons: Mapping[str, Reason]) -> None:
         self.reasons = reasons
         lines = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
         super().__init__(message + lines)

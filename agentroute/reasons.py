@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from agentroute.assessment import MISSED, SLO_STEP, Assessment, Limit, Metric
 from agentroute.capacity.kv import Unknown
@@ -17,43 +19,85 @@ from agentroute.serving import closed_loop
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
 
 
-def refused(a: Assessment, d: int) -> str:
+Kind = Literal["not_allowed", "window", "request_size", "capability", "budget", "slo", "unknown", "down", "no_room"]
+"""Why a deployment cannot take a task: by name or quality floor; prompt and answer, or their KV, beyond what one
+request may have; a capability that it lacks; too dear; too slow; nobody can tell; its breaker, or one that waited
+longer, keeps it shut; others are there at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a deployment cannot take a task: ``str()`` is the sentence.
+
+    The task demands ``demand`` of ``limit``, both in ``unit``: tokens, KV blocks, ms or USD. ``None`` is unknown, or
+    where there is no number.
+    """
+
+    kind: Kind
+    text: str
+    demand: float | None = None
+    limit: float | None = None
+    unit: str | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def refused(a: Assessment, d: int) -> Reason:
     """The one reason why deployment ``d`` cannot take the task."""
     ask, fleet, deployment = a.ask, a.fleet, a.fleet.deployments[d]
     if ask.allowed is not None and not ask.allowed[d]:
-        return "neither the task nor its route allows it"
+        return Reason("not_allowed", "neither the task nor its route allows it")
     window, origin = window_tokens(deployment)
-    if window is not None and ask.context_tokens + (ask.output_tokens if ask.output_is_set else 1) > window:
+    asked = ask.context_tokens + (ask.output_tokens if ask.output_is_set else 1)
+    if window is not None and asked > window:
         output = f"{ask.output_tokens:,.0f} output" if ask.output_is_set else "any output"
-        return f"{ask.context_tokens:,.0f} context and {output} tokens do not fit its window of {window:,} ({origin})"
-    if a.units[d] > fleet.request_blocks[d]:
+        text = f"{ask.context_tokens:,.0f} context and {output} tokens do not fit its window of {window:,} ({origin})"
+        return Reason("window", text, asked, float(window), "tokens")
+    blocks, most = float(a.blocks_of(ask.tokens)[d]), float(fleet.request_blocks[d])
+    if blocks > most:
         rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
-        return (
-            f"one request needs {a.units[d]:,.0f} KV blocks of {fleet.block_tokens[d]:,.0f} tokens, "
-            f"the pool{rank} has {fleet.request_blocks[d]:,.0f}"
-        )
+        needs = f"one request needs {blocks:,.0f} KV blocks of {fleet.block_tokens[d]:,.0f} tokens"
+        return Reason("request_size", f"{needs}, the pool{rank} has {most:,.0f}", blocks, most, "KV blocks")
     for capability, bit in BIT.items():
         if ask.needs & bit & int(fleet.lacks[d]):
-            return f"it does not offer {capability}"
+            return Reason("capability", f"it does not offer {capability}")
+    if ask.max_cost_usd is not None and (dear := _dear(float(a.cost_usd[d]), ask.max_cost_usd)):
+        return dear
     for limit in ask.limits:
         if limit.hard and (reason := _broken(a, d, limit)):
             return reason
-    free = fleet.blocks[d] - a.held[d]
-    return f"one request needs {a.units[d]:,.0f} KV blocks, {free:,.0f} of {fleet.blocks[d]:,.0f} are free now"
+    if a.state.up is not None and not a.state.up[a.pool[d]]:
+        return Reason(
+            "down", "nothing goes there for now: it failed again and again, or one that waited longer is next"
+        )
+    needed, free = float(a.units[d]), float(fleet.blocks[d] - a.held[d])
+    text = f"one request needs {needed:,.0f} KV blocks, {free:,.0f} of {fleet.blocks[d]:,.0f} are free now"
+    return Reason("no_room", text, needed, free, "KV blocks")
 
 
-def _broken(a: Assessment, d: int, limit: Limit) -> str | None:
+def _dear(cost: float, most: float) -> Reason | None:
+    if math.isnan(cost):
+        said = f"what it costs is unknown, so a budget of ${most:.3g} cannot be promised"
+        return Reason("unknown", said, None, most, "USD")
+    said = f"a request costs ${cost:.3g}, over the budget of ${most:.3g}"
+    return Reason("budget", said, cost, most, "USD") if cost > most else None
+
+
+def _broken(a: Assessment, d: int, limit: Limit) -> Reason | None:
     judged = float(a.judged_ms(limit)[d])
     name, allowed = NAMES[limit.metric], _allowed(limit)
     if math.isnan(judged):
         points = a.fleet.deployments[d].profile.points
         why = "measured only beyond what it runs at once" if points else "nothing measured"
-        return f"its {name} is unknown ({why}), so a hard limit of {allowed} cannot be promised"
+        said = f"its {name} is unknown ({why}), so a hard limit of {allowed} cannot be promised"
+        return Reason("unknown", said, None, limit.limit_ms, "ms")
     if judged <= limit.limit_ms:
         return None
     what = f"{name}{_judged_by(a, d, limit)}"
     at = f" at {a.n[d]:.0f} in flight" if a.n[d] > 1 else ""
-    return f"{what} of {milliseconds(judged)}{at} is over the hard limit of {allowed}"
+    said = f"{what} of {milliseconds(judged)}{at} is over the hard limit of {allowed}"
+    return Reason("slo", said, judged, limit.limit_ms, "ms")
 
 
 def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:

@@ -31,7 +31,7 @@ def test_an_explanation_names_every_deployment_once_the_winner_first(of: Fleet, 
         decision = Router(of).decide(asked)
     except NoFeasibleDeployment as error:
         assert sorted(error.reasons) == sorted(d.name for d in of.deployments)
-        assert all(reason and "\n" not in reason for reason in error.reasons.values())
+        assert all(str(reason) and "\n" not in str(reason) for reason in error.reasons.values())
         assert not re.search(r"\b(nan|inf)\b", str(error), re.IGNORECASE)
         return
     text = decision.explain()

@@ -25,6 +25,7 @@ from agentroute.errors import (
     counted,
     suggest,
 )
+from agentroute.reasons import Reason
 
 TREE: dict[type[Exception], type[Exception]] = {
     AgentrouteError: Exception,
@@ -64,7 +65,10 @@ def test_no_error_stands_outside_the_tree() -> None:
         (ProfileError("is wrong", path=Path("a.toml"), key="b.c"), "a.toml: b.c: is wrong"),
         (ConfigError("is wrong", path=Path("a.toml"), key="b", line=3), "a.toml:3: b: is wrong"),
         (UnknownNameError("model", "lama", ["llama", "qwen"]), "there is no model 'lama'; did you mean 'llama'?"),
-        (NoFeasibleDeployment("no", {"a": "small", "b": "slow"}), "no\n  a: small\n  b: slow"),
+        (
+            NoFeasibleDeployment("no", {"a": Reason("window", "small"), "b": Reason("slo", "slow")}),
+            "no\n  a: small\n  b: slow",
+        ),
         (BackendError(FailureKind.ENGINE_DEAD, "gone"), "backend: engine dead: gone"),
         (
             BackendError(FailureKind.OVERLOADED, "busy", deployment="d", url="http://a", status=503),
@@ -94,7 +98,7 @@ def test_a_wrong_name_gets_a_suggestion(name: str, known: list[str], text: str) 
     [
         ProfileError("is wrong", path=Path("a.toml"), key="b", line=3),
         UnknownNameError("model", "a", ["b"]),
-        NoFeasibleDeployment("nothing", {"a": "too small"}),
+        NoFeasibleDeployment("nothing", {"a": Reason("window", "too small")}),
         BackendError(FailureKind.TIMEOUT, "slow", deployment="a", retry_after_s=1.5, text="so far"),
     ],
     ids=lambda error: type(error).__name__,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from agentroute.cli.output import estimate_json, exit_code, print_json, print_ta
 from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.explain import row
+from agentroute.reasons import Reason
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -62,7 +64,8 @@ def print_decision(command: str, router: Router, task: Task, *, text: bool = Fal
         decision = router.decide(task)
     except NoFeasibleDeployment as error:
         say(f"error: {str(error).splitlines()[0]}")
-        print_json(command, {"task": task_json(task), "winner": None, "candidates": [], "rejected": error.reasons})
+        refused = rejected_json(error.reasons)
+        print_json(command, {"task": task_json(task), "winner": None, "candidates": [], **refused})
         raise typer.Exit(exit_code(error)) from None
     print_json(command, decision_json(decision) | ({"text": decision.explain()} if text else {}))
 
@@ -112,7 +115,15 @@ def decision_json(decision: Decision) -> dict[str, Any]:
         "objective": decision.objective,
         "winner": decision.deployment,
         "candidates": [dict(_candidate(candidate)) for candidate in decision.candidates],
-        "rejected": decision.rejected,
+        **rejected_json(decision.rejected),
+    }
+
+
+def rejected_json(reasons: Mapping[str, Reason]) -> dict[str, Any]:
+    """Why each was refused, as a sentence, and as its kind and numbers."""
+    return {
+        "rejected": {name: str(reason) for name, reason in reasons.items()},
+        "reasons": {name: asdict(reason) for name, reason in reasons.items()},
     }
 
 

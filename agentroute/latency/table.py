@@ -103,7 +103,7 @@ class CurveTable:
     def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
-        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d). In single precision throughout: within 1e-5 of ``at``.
+        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d). In single precision: within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
         count, across, tasks = self._rows.shape[1] // 4, len(self._osl), len(ln_n)
