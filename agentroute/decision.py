@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentroute.assessment import Assessment, Metric
 from agentroute.compiled import CompiledFleet
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.estimate import Estimate
-from agentroute.fleet import Deployment
+from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Point
 from agentroute.origin import ORIGINS
 from agentroute.policy import objective
 from agentroute.reasons import Reason, refused, sources, standing
 from agentroute.task import Task
+
+if TYPE_CHECKING:
+    from agentroute.router import Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,12 @@ class Decision:
         """Every deployment that could not take it, with its one reason."""
         return rejections(self._assessment)
 
+    def record(self) -> dict[str, Any]:
+        """The decision and everything it read, for ``json.dumps``; see ``agentroute.replay``."""
+        from agentroute.replay import record_of
+
+        return record_of(self)
+
     def explain(self) -> str:
         """Candidates, estimates and reasons, as plain text."""
         from agentroute.explain import explain
@@ -184,6 +193,17 @@ class Decision:
             standing=standing(a, d, self._best, self.objective),
             sources=sources(deployment, [one for one in (ttft, tpot) if one is not None]),
         )
+
+
+def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decision:
+    """The recorded decision made again: the same answer, with exactly the same numbers.
+
+    Raises ``UsageError`` for what is no record, or one of another fleet.
+    """
+    from agentroute import replay as records
+
+    fleet = CompiledFleet.of(router_or_fleet) if isinstance(router_or_fleet, Fleet) else router_or_fleet._compiled
+    return records.replay(record, fleet)
 
 
 def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:

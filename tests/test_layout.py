@@ -20,7 +20,7 @@ LAYERS: tuple[str, ...] = (
     "outcome", "prefix", "tokens", "task", "route", "compiled", "policy", "assessment", "asks", "reasons", "explain",
     "decision", "state", "many", "waiting", "router",
     "admission", "outlook",
-    "files", "catalogue", "config",
+    "files", "replay", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
@@ -28,7 +28,7 @@ LAYERS: tuple[str, ...] = (
 
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
-LAZY |= {("tokens", "files")}
+LAZY |= {("tokens", "files"), ("decision", "replay")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

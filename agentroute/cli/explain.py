@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
+from agentroute import replay as records
 from agentroute.cli import options
-from agentroute.cli.recommend import print_decision
+from agentroute.cli.output import say
+from agentroute.cli.recommend import print_decision, print_refusal
+from agentroute.decision import Decision
+from agentroute.errors import FileError, NoFeasibleDeployment, UsageError
+from agentroute.files import parse, read_text, validate
+from agentroute.replay import Record
+from agentroute.router import Router
 
 
 def explain(
-    context: options.Context,
+    context: Annotated[int | None, typer.Option("--context", help="Prompt tokens.", min=1, show_default=False)] = None,
     output: options.Output = None,
     concurrency: options.Concurrency = 1,
     ttft: options.Ttft = None,
@@ -22,23 +33,66 @@ def explain(
     model: options.Models = None,
     price: options.Prices = None,
     config: options.ConfigFile = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Write the decision and all it read to this .json file.")
+    ] = None,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", help="Decide again on a record (a .json file) instead of a task.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Explain a decision: every candidate, what is expected of it, why it won or lost, who was refused and why."""
-    task = options.task(
-        context=context,
-        output=output,
-        concurrency=concurrency,
-        ttft=ttft,
-        tpot=tpot,
-        deadline=deadline,
-        soft=soft,
-        needs=need,
-        objective=objective,
-        route=route,
-    )
+    if (context is None) == (replay is None):
+        raise UsageError("give either --context with the task's other options, or --replay with a record")
     router = options.router(config, model, price)
+    try:
+        if replay is not None:
+            decision, task = replayed(replay, router), None
+        else:
+            assert context is not None
+            task = options.task(
+                context=context,
+                output=output,
+                concurrency=concurrency,
+                ttft=ttft,
+                tpot=tpot,
+                deadline=deadline,
+                soft=soft,
+                needs=need,
+                objective=objective,
+                route=route,
+            )
+            decision = router.decide(task)
+    except NoFeasibleDeployment as refused:
+        if as_json:
+            print_refusal("explain", task, refused)
+        raise
+    if record is not None:
+        write(record, decision)
     if as_json:
-        print_decision("explain", router, task, text=True)
+        print_decision("explain", decision, text=True)
     else:
-        typer.echo(router.decide(task).explain())
+        typer.echo(decision.explain())
+
+
+def replayed(path: Path, router: Router) -> Decision:
+    """The decision of a record's file, made again; raises ``FileError`` or ``UsageError``."""
+    if path.suffix.lower() != ".json":
+        raise UsageError(f"--replay must name a .json file, got {str(path)!r}")
+    text = read_text(path, FileError)
+    read = validate(Record, parse(text, path, FileError), text=text, path=path, error=FileError)
+    decision = records.replay(read, router._compiled)
+    if decision.deployment != (before := read.answer.get("deployment")):
+        say(f"the record, of agentroute {read.version}, says {before!r}; this version decides otherwise")
+    return decision
+
+
+def write(path: Path, decision: Decision) -> None:
+    """Write a decision's record; raises ``FileError``."""
+    if path.suffix.lower() != ".json":
+        raise UsageError(f"--record must name a .json file, got {str(path)!r}")
+    try:
+        path.write_text(json.dumps(decision.record(), allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise FileError(f"cannot be written: {(problem.strerror or 'unwritable').lower()}", path=path) from None
+    say(f"wrote {path}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +14,6 @@ from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.explain import row
 from agentroute.reasons import Reason
-from agentroute.router import Router
 from agentroute.task import Slo, Task
 
 COLUMNS = ("#", "profile", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV headroom", "USD/request")
@@ -51,23 +50,30 @@ def recommend(
         route=route,
     )
     router = options.router(config, model, price)
-    if as_json:
-        print_decision("recommend", router, task)
-    else:
+    try:
         decision = router.decide(task)
+    except NoFeasibleDeployment as refused:
+        if as_json:
+            print_refusal("recommend", task, refused)
+        raise
+    if as_json:
+        print_decision("recommend", decision)
+    else:
         show(decision, top or len(decision.candidates))
 
 
-def print_decision(command: str, router: Router, task: Task, *, text: bool = False) -> None:
-    """A decision, or the refusal, as JSON; a refusal ends the command with its exit code."""
-    try:
-        decision = router.decide(task)
-    except NoFeasibleDeployment as error:
-        say(f"error: {str(error).splitlines()[0]}")
-        refused = rejected_json(error.reasons)
-        print_json(command, {"task": task_json(task), "winner": None, "candidates": [], **refused})
-        raise typer.Exit(exit_code(error)) from None
-    print_json(command, decision_json(decision) | ({"text": decision.explain()} if text else {}))
+def print_decision(command: str, decision: Decision, *, text: bool = False) -> None:
+    """A decision as JSON, with its explanation and record where ``text`` is asked for."""
+    more = {"text": decision.explain(), "record": decision.record()} if text else {}
+    print_json(command, decision_json(decision) | more)
+
+
+def print_refusal(command: str, task: Task | None, refused: NoFeasibleDeployment) -> NoReturn:
+    """A refusal as JSON; it ends the command with its exit code."""
+    say(f"error: {str(refused).splitlines()[0]}")
+    asked = task_json(task) if task else None
+    print_json(command, {"task": asked, "winner": None, "candidates": [], **rejected_json(refused.reasons)})
+    raise typer.Exit(exit_code(refused)) from None
 
 
 def show(decision: Decision, top: int) -> None:

@@ -1,0 +1,339 @@
+"""A decision as JSON with everything it read, and the same decision made again from it.
+
+Numbers come back exactly: JSON holds the shortest text that reads as the same float. An infinity is the text ``"inf"``,
+what is unknown and what is not there is ``null``. A record holds the task's names (session, group) and the hashes of
+its prefix, never any text of the prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from agentroute import __version__
+from agentroute.assessment import Ask, Assessment, Limit, Metric, State
+from agentroute.compiled import CompiledFleet
+from agentroute.decision import Decision, refusal
+from agentroute.errors import UsageError, shown, suggest
+from agentroute.files import dotted
+from agentroute.fleet import Deployment
+from agentroute.latency.points import Statistic
+from agentroute.origin import Flag, Frozen, NonNegative, Positive
+from agentroute.policy import objective
+from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Priority, Slo, Task
+from agentroute.tokens import Source
+
+if TYPE_CHECKING:
+    from agentroute.estimate import Estimate
+
+SCHEMA_VERSION = 1
+MOST = 4_096
+"""Deployments and pools that a record may have."""
+DIGEST_LETTERS = 16
+
+Infinity = Literal["inf"]
+Finite = Annotated[float, Field(strict=True, ge=-1e18, le=1e18, allow_inf_nan=False)]
+Tokens = Annotated[float, Field(strict=True, ge=0, le=2 * MAX_TOKENS, allow_inf_nan=False)]
+AtLeastOne = Annotated[float, Field(strict=True, ge=1, le=2 * MAX_TOKENS, allow_inf_nan=False)]
+Whole = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
+Hash = Annotated[int, Field(strict=True, ge=-(2**64), le=2**64)]
+Word = Annotated[str, Field(strict=True, max_length=100_000)]
+Names = Annotated[tuple[Word, ...], Field(max_length=MOST)]
+ByPool = Field(max_length=MOST)
+Amounts = Annotated[tuple[NonNegative, ...], ByPool]
+Flags = Annotated[tuple[Flag, ...], ByPool]
+
+
+class RecordedSlo(Frozen):
+    """A limit of the task that is not a bare number."""
+
+    value: Positive
+    stat: Statistic
+    hard: Flag
+    from_itl: Flag
+
+
+Limited = Positive | RecordedSlo | None
+
+
+class RecordedTask(Frozen):
+    """The fields of ``Task``."""
+
+    context_tokens: Whole
+    max_output_tokens: Whole | None
+    expected_output_tokens: Whole | None
+    concurrency: Annotated[int, Field(strict=True, ge=1, le=MAX_CONCURRENCY)]
+    ttft_ms: Limited
+    tpot_ms: Limited
+    deadline_s: Limited
+    max_cost_usd: Positive | None
+    needs: Names
+    quality: dict[str, Finite]
+    priority: Priority
+    allow: Names | None
+    deny: Names
+    pin: Word | None
+    session_id: Word | None
+    parent_session_id: Word | None
+    step: Whole | None
+    shared_prefix_tokens: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
+    prefix: Annotated[
+        tuple[tuple[Hash, Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]], ...], Field(max_length=100_000)
+    ]
+    route: Word
+    objective: Word | None
+    group: Word | None
+    expected_context_tokens: Whole | None
+    context_source: Source | None
+
+
+class RecordedLimit(Frozen):
+    """The fields of ``assessment.Limit``."""
+
+    metric: Metric
+    limit_ms: Positive
+    stat: Statistic
+    hard: Flag
+    asked_ms: Positive | None
+    waited_ms: NonNegative
+    from_itl: Flag
+
+
+class RecordedAsk(Frozen):
+    """The fields of ``assessment.Ask``."""
+
+    context_tokens: AtLeastOne
+    isl: AtLeastOne
+    osl: AtLeastOne
+    output_tokens: AtLeastOne
+    held_tokens: AtLeastOne
+    shared_tokens: Tokens
+    output_is_set: Flag
+    concurrency: AtLeastOne
+    needs: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+    limits: Annotated[tuple[RecordedLimit, ...], Field(max_length=8)]
+    allowed: Flags | None
+    max_cost_usd: Positive | None
+
+
+class RecordedState(Frozen):
+    """The fields of ``assessment.State``; arrays as nested lists."""
+
+    held: Amounts
+    in_flight: Amounts
+    siblings: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
+    total: NonNegative
+    mix: Annotated[tuple[Annotated[tuple[Finite, ...], ByPool], ...], Field(min_length=4, max_length=4)] | None
+    own: Amounts | None
+    tpot_ms: Annotated[tuple[Positive | Infinity, ...], ByPool] | None
+    cached_tokens: Amounts | None
+    up: Flags | None
+    shared: Flags | None
+    factors: Annotated[tuple[Annotated[tuple[tuple[Positive, Positive, Positive], ...], ByPool], ...],
+                       Field(min_length=2, max_length=2)] | None  # fmt: skip
+
+
+class RecordedDeployment(Frozen):
+    """One deployment of the fleet, by name, and a digest of everything that its answers rest on."""
+
+    name: Word
+    profile: Word
+    digest: Word
+
+
+class Record(Frozen):
+    """A decision and what it read."""
+
+    schema_version: Literal[1]
+    kind: Literal["decision"]
+    version: Word
+    """Of agentroute."""
+    decided_at: Finite
+    """The router's clock, in seconds."""
+    task: RecordedTask
+    objective: Word
+    room_now: Flag
+    """Whether only deployments with room at that moment were asked for."""
+    ask: RecordedAsk
+    state: RecordedState
+    fleet: Annotated[tuple[RecordedDeployment, ...], Field(min_length=1, max_length=MOST)]
+    answer: dict[str, Any]
+    """What was said; read by people, not by a replay."""
+
+
+def record_of(decision: Decision) -> dict[str, Any]:
+    """A decision as a ``Record`` that ``json.dumps`` takes."""
+    a = decision._assessment
+    task = {field.name: _plain(getattr(decision.task, field.name)) for field in fields(Task)}
+    answer: dict[str, Any] = {"deployment": decision.deployment, "model": decision.model}
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms", "cost_usd"):
+        answer[name] = _estimate(getattr(decision, name))
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "kind": "decision",
+        "version": __version__,
+        "decided_at": decision.decided_at,
+        "task": task,
+        "objective": decision.objective,
+        "room_now": a.room_now,
+        "ask": _plain(a.ask),
+        "state": _plain(a.state),
+        "fleet": _fleet(a.fleet),
+        "answer": answer,
+    }
+
+
+def replay(record: Mapping[str, Any] | Record, fleet: CompiledFleet) -> Decision:
+    """The decision that ``fleet`` makes on what a record holds: the same, with exactly the same numbers.
+
+    Raises ``UsageError`` for what is no record, or one of another fleet; ``NoFeasibleDeployment`` where nothing can.
+    """
+    read = record if isinstance(record, Record) else _read(record)
+    _check_fleet(read, fleet)
+    ask, state = _ask(read.ask), _state(read.state)
+    _check_sizes(ask, state, fleet)
+    task = Task(**{name: _field(getattr(read.task, name)) for name in RecordedTask.model_fields})
+    assessment = Assessment(fleet, ask, state, room_now=read.room_now)
+    best = assessment.best(objective(read.objective))
+    if best is None:
+        raise refusal(task, assessment)
+    return Decision.of(task, read.objective, assessment, best, read.decided_at)
+
+
+def _read(record: object) -> Record:
+    if not isinstance(record, Mapping):
+        raise UsageError(f"a record must be a mapping as Decision.record() gives it, got {shown(record)}")
+    if record.get("schema_version") != SCHEMA_VERSION:
+        version = shown(record.get("schema_version"))
+        raise UsageError(f"a record's schema_version must be {SCHEMA_VERSION}, got {version}")
+    try:
+        return Record.model_validate(dict(record))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+    what = first["msg"].replace("Input should be", "must be")
+    raise UsageError(f"the record's {dotted(first['loc'])}: {what}, got {shown(first.get('input'))}")
+
+
+def _check_fleet(read: Record, fleet: CompiledFleet) -> None:
+    """Raise ``UsageError`` that names the first deployment which is not the recorded one."""
+    own = [RecordedDeployment(**one) for one in _fleet(fleet)]
+    names = [one.name for one in own]
+    for recorded in read.fleet:
+        if recorded.name not in names:
+            hint = suggest(recorded.name, names)
+            raise UsageError(f"the record is of another fleet: here is no deployment {recorded.name!r}; {hint}")
+    for place, (one, recorded) in enumerate(zip(own, read.fleet, strict=False)):
+        if one.name != recorded.name:
+            at = f"where the record has {recorded.name!r}, at place {place + 1}, here is {one.name!r}"
+            raise UsageError(f"the record is of another fleet: {at}")
+        if one != recorded:
+            changed = f"deployment {one.name!r} has changed since (profile {one.profile!r})"
+            raise UsageError(f"the record is of another fleet: {changed}")
+    if len(own) > len(read.fleet):
+        raise UsageError(f"the record is of another fleet: it has no deployment {own[len(read.fleet)].name!r}")
+    if len(own) < len(read.fleet):
+        raise UsageError(f"the record is of another fleet: it has {read.fleet[len(own)].name!r} twice")
+
+
+def _check_sizes(ask: Ask, state: State, fleet: CompiledFleet) -> None:
+    pools, deployments = len(fleet.pool_blocks), len(fleet.deployments)
+    if ask.allowed is not None and len(ask.allowed) != deployments:
+        raise UsageError(f"the record's ask.allowed must have {deployments} values, got {len(ask.allowed)}")
+    if (state.mix is None) != (state.own is None):
+        raise UsageError("the record's state.mix and state.own must both be there, or both be null")
+    for name, value in state._asdict().items():
+        if isinstance(value, np.ndarray):
+            want = {"mix": (4, pools), "factors": (2, deployments, 3)}.get(name, (pools,))
+            if value.shape != want:
+                sizes = " x ".join(map(str, want))
+                raise UsageError(f"the record's state.{name} must have {sizes} values, got {shown(value.shape)}")
+
+
+def _ask(read: RecordedAsk) -> Ask:
+    given = {name: getattr(read, name) for name in Ask._fields}
+    given["limits"] = tuple(Limit(**{name: getattr(one, name) for name in Limit._fields}) for one in read.limits)
+    given["allowed"] = None if read.allowed is None else np.array(read.allowed, dtype=np.bool_)
+    return Ask(**given)
+
+
+def _state(read: RecordedState) -> State:
+    given = {name: getattr(read, name) for name in State._fields}
+    for name in ("up", "shared"):
+        given[name] = None if given[name] is None else np.array(given[name], dtype=np.bool_)
+    for name in ("held", "in_flight", "mix", "own", "tpot_ms", "cached_tokens"):
+        given[name] = None if given[name] is None else _floats(given[name])
+    if (factors := given["factors"]) is not None:
+        if len(factors[0]) != len(factors[1]):
+            raise UsageError("the record's state.factors must have as many deployments for TPOT as for TTFT")
+        given["factors"] = _floats(factors)
+    return State(**given)
+
+
+def _floats(values: Any) -> Any:
+    if values and isinstance(values[0], tuple) and len({len(one) for one in values}) > 1:
+        raise UsageError("the record's state.mix must have the same number of pools in every row")
+    return np.array(values, dtype=np.float64)
+
+
+def _field(value: Any) -> Any:
+    """A recorded field of a task as the task has it."""
+    if isinstance(value, RecordedSlo):
+        return Slo(value.value, value.stat, value.hard, value.from_itl)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of it."""
+    if isinstance(value, Slo):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "inf"
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _plain(item) for name, item in value._asdict().items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None:
+        return None
+    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
+
+
+_DIGESTS: WeakKeyDictionary[CompiledFleet, list[dict[str, str]]] = WeakKeyDictionary()
+
+
+def _fleet(fleet: CompiledFleet) -> list[dict[str, str]]:
+    if fleet not in _DIGESTS:
+        _DIGESTS[fleet] = [
+            {"name": d.name, "profile": d.profile.name, "digest": digest_of(d)} for d in fleet.deployments
+        ]
+    return _DIGESTS[fleet]
+
+
+def digest_of(deployment: Deployment) -> str:
+    """Sixteen hexadecimal digits that change with whatever a deployment's answers rest on; not with its addresses."""
+    parts = [
+        deployment.profile.model_dump(mode="json"),
+        deployment.model.model_dump(mode="json") if deployment.model else None,
+        deployment.accelerator.model_dump(mode="json") if deployment.accelerator else None,
+        deployment.usd_per_accelerator_hour,
+        deployment.served_model,
+        deployment.pool,
+        len(deployment.urls),
+    ]
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LETTERS]
