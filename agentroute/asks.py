@@ -137,9 +137,14 @@ class Asks:
                 chosen = slo(own)
             if chosen is not None:
                 asked_ms, gone_ms = chosen.value * ms, 0.0 if metric == "tpot_ms" else waited_ms
-                left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
-                limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
+                left = left_ms(asked_ms, gone_ms)
+                limits.append(Limit(metric, left, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
         return tuple(limits)
+
+
+def left_ms(asked_ms: float, gone_ms: float) -> float:
+    """What is left of a limit after so much has gone by."""
+    return max(asked_ms - gone_ms, _NO_TIME_MS)
 
 
 def _column(values: Sequence[float | None]) -> Any:

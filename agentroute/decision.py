@@ -21,6 +21,7 @@ from agentroute.task import Task
 
 if TYPE_CHECKING:
     from agentroute.router import Router
+    from agentroute.whatif import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,13 @@ class Decision:
     def rejected(self) -> dict[str, Reason]:
         """Every deployment that could not take it, with its one reason."""
         return rejections(self._assessment)
+
+    @property
+    def changes(self) -> Changes:
+        """The smallest change of the task that would have changed the answer, and that which makes each loser win."""
+        from agentroute.whatif import changes
+
+        return changes(self._assessment, objective(self.objective), self._best)
 
     def record(self) -> dict[str, Any]:
         """The decision and everything it read, for ``json.dumps``; see ``agentroute.replay``."""

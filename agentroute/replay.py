@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from pydantic import Field, ValidationError
 
-from agentroute import __version__
+import agentroute
 from agentroute.assessment import Ask, Assessment, Limit, Metric, State
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
@@ -179,7 +179,7 @@ def record_of(decision: Decision) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "decision",
-        "version": __version__,
+        "version": agentroute.__version__,
         "decided_at": decision.decided_at,
         "task": task,
         "objective": decision.objective,

@@ -18,7 +18,7 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "policy", "assessment", "asks", "reasons", "explain",
-    "decision", "state", "many", "waiting", "router",
+    "decision", "state", "many", "whatif", "waiting", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
@@ -28,7 +28,7 @@ LAYERS: tuple[str, ...] = (
 
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
-LAZY |= {("tokens", "files"), ("decision", "replay")}
+LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

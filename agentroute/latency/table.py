@@ -222,5 +222,5 @@ def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
 
 def _physics(terms: Array, coefficients: Array, least: Array) -> Array:
     """By deployment what the coefficients say, and ``Metric.least`` at the least."""
-    result: Array = np.maximum((terms * coefficients).sum(axis=1), (terms * least).sum(axis=1))
+    result: Array = np.maximum((terms * coefficients).sum(axis=-1), (terms * least).sum(axis=-1))
     return result

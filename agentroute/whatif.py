@@ -1,0 +1,267 @@
+"""The smallest change of a task that would have changed the answer, on the same state.
+
+One field at a time is varied: prompt tokens, concurrency, each limit on a latency that applies, the budget where there
+is one. Its values stand on a geometric ladder, each rung twice the one before, up to 1,024 times more or less; between
+the rung at which a deployment first wins and the one before, two finer ladders follow. So the smallest change is found
+to about 1 % of the value (a whole token, a whole request), unless an answer comes and goes between two rungs.
+All values of a ladder are assessed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from agentroute.asks import left_ms
+from agentroute.assessment import Ask, Assessment, Limit, Metric
+from agentroute.estimate import milliseconds
+from agentroute.many import NONE, UNSURE, best_of_each
+from agentroute.policy import Objective
+from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Slo, Task
+
+RUNGS = 10
+"""Doublings and halvings that are looked at."""
+STEPS = 8
+"""Into how many a rung is divided, and each of these again."""
+RESOLUTION = 2.0 ** (1.0 / STEPS**2) - 1.0
+"""How near a change is to the smallest, as a share of the field's value."""
+FINEST = STEPS**2
+"""The smallest steps to a doubling."""
+DIGITS = 5
+"""Significant digits of a value that is not whole."""
+
+Field = Literal["context_tokens", "concurrency", "ttft_ms", "tpot_ms", "deadline_s", "max_cost_usd"]
+_OF_METRIC: dict[Metric, tuple[Field, float]] = {
+    "ttft_ms": ("ttft_ms", 1.0),
+    "tpot_ms": ("tpot_ms", 1.0),
+    "e2e_ms": ("deadline_s", 1_000.0),
+}
+_WHOLE = {"context_tokens": MAX_TOKENS, "concurrency": MAX_CONCURRENCY}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """With ``field`` at ``value``, the answer would have been ``deployment``; ``None``: that nothing can take it."""
+
+    field: Field
+    value: float
+    deployment: str | None
+    _limit: Slo | None = None
+
+    def of(self, task: Task) -> Task:
+        """The changed task."""
+        if self.field == "context_tokens":
+            context = int(self.value)
+            expected = task.expected_context_tokens
+            return replace(
+                task,
+                context_tokens=context,
+                expected_context_tokens=expected and int(_expected(expected, task.context_tokens, context)),
+                shared_prefix_tokens=min(task.shared_prefix_tokens, context),
+            )
+        if self.field == "concurrency":
+            return replace(task, concurrency=int(self.value))
+        if self.field == "max_cost_usd":
+            return replace(task, max_cost_usd=self.value)
+        assert self._limit is not None
+        limit = replace(self._limit, value=self.value)
+        match self.field:
+            case "ttft_ms":
+                return replace(task, ttft_ms=limit)
+            case "tpot_ms":
+                return replace(task, tpot_ms=limit)
+            case "deadline_s":
+                return replace(task, deadline_s=limit)
+
+    def __str__(self) -> str:
+        match self.field:
+            case "context_tokens":
+                return f"with {self.value:,.0f} context tokens"
+            case "concurrency":
+                return f"with {self.value:,.0f} in flight"
+            case "max_cost_usd":
+                return f"with a budget of ${self.value:.4g}"
+            case "deadline_s":
+                return f"with a deadline of {milliseconds(self.value * 1_000.0)}"
+            case field:
+                return f"with a {field[:4].upper()} limit of {milliseconds(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """``answer``: the smallest change that changes the answer at all; ``wins``: what makes each of the others win.
+
+    What no single change achieves is not there.
+    """
+
+    answer: Change | None
+    wins: Mapping[str, Change]
+
+
+class _Varied(NamedTuple):
+    field: Field
+    base: float
+    slo: Slo | None = None
+
+
+class _Place(NamedTuple):
+    """A place on the ladder of a field: ``far`` of the smallest steps above (``side`` 1) or below (-1) its value."""
+
+    field: Field
+    side: int
+    far: int
+
+
+def changes(a: Assessment, objective: Objective, best: int) -> Changes:
+    """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
+    ladders = _Ladders(a, objective)
+    found: dict[str | None, Change] = {}
+    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (one[1].far, one[0])):
+        name = None if d == NONE else a.fleet.deployments[d].name
+        value = ladders.value(place)
+        assert value is not None
+        found[name] = Change(place.field, value, name, ladders.varied[place.field].slo)
+    wins = {name: change for name, change in found.items() if name is not None}
+    return Changes(next(iter(found.values()), None), wins)
+
+
+class _Ladders:
+    """The ladders of every field that may be varied, and what was answered on their places."""
+
+    def __init__(self, a: Assessment, objective: Objective) -> None:
+        self._a, self._objective = a, objective
+        self.varied = {one.field: one for one in _varied(a.ask)}
+        self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
+        self._answers: dict[tuple[Field, float], int] = {}
+
+    def value(self, place: _Place) -> float | None:
+        """The value there; ``None`` where it is not another, or none that a task may have."""
+        base = self.varied[place.field].base
+        value = base * 2.0 ** (place.side * place.far / FINEST)
+        most = _WHOLE.get(place.field)
+        if most is not None:
+            value = float(round(value))
+            return value if value != base and 1.0 <= value <= most else None
+        value = float(f"{value:.{DIGITS}g}")
+        return value if 1e-9 <= value < 1e12 else None
+
+    def climb(self, best: int) -> dict[int, _Place]:
+        """By deployment the nearest place at which it wins instead of ``best``; of equally near ones the first."""
+        step = FINEST
+        sides = [(field, side) for field in self.varied for side in (1, -1)]
+        self._ask_for([_Place(*one, step * k) for one in sides for k in range(1, RUNGS + 1)])
+        nearest: dict[int, list[_Place]] = {}
+        for far in range(step, step * RUNGS + 1, step):
+            for one in sides:
+                place = _Place(*one, far)
+                d = self._answer(place)
+                if d not in (None, best, UNSURE) and (d not in nearest or nearest[d][0].far == far):
+                    nearest.setdefault(d, []).append(place)
+        while step > 1:
+            finer = step // STEPS
+            self._ask_for([inner for place in set(chain(*nearest.values())) for inner in _below(place, step, finer)])
+            for d, places in nearest.items():
+                first = [
+                    next((inner for inner in _below(place, step, finer) if self._answer(inner) == d), place)
+                    for place in places
+                ]
+                far = min(place.far for place in first)
+                nearest[d] = [place for place in first if place.far == far]
+            step = finer
+        return {d: places[0] for d, places in nearest.items() if self._holds(places[0], d)}
+
+    def _answer(self, place: _Place) -> int | None:
+        value = self.value(place)
+        return None if value is None else self._answers[place.field, value]
+
+    def _ask_for(self, places: Iterable[_Place]) -> None:
+        new = {(place.field, value) for place in places if (value := self.value(place)) is not None}
+        new -= self._answers.keys()
+        if new:
+            a, rows = self._a, sorted(new)
+            many = Assessment(a.fleet, self._stacked(rows), a.state, room_now=a.room_now)
+            self._answers.update(zip(rows, best_of_each(many, self._objective).tolist(), strict=True))
+
+    def _stacked(self, rows: Sequence[tuple[Field, float]]) -> Ask:
+        """The task with one field changed in each row, as arrays of shape (t, 1)."""
+        ask = self._a.ask
+
+        def column(field: Field, base: float, to: Callable[[float], float] = float) -> Any:
+            return np.array([to(value) if name == field else base for name, value in rows])[:, None]
+
+        def isl(context: float) -> float:
+            return _expected(ask.isl, ask.context_tokens, context)
+
+        context, osl, budget = column("context_tokens", ask.context_tokens), np.full((len(rows), 1), ask.osl), None
+        if ask.max_cost_usd is not None:
+            budget = column("max_cost_usd", ask.max_cost_usd)
+        limits = []
+        for limit, judged in zip(ask.limits, self._judged, strict=True):
+            left = [_left(limit, field, value) for field, value in rows]
+            limits.append(limit._replace(limit_ms=np.array(left)[:, None] / judged, stat="mean"))
+        return ask._replace(
+            context_tokens=context,
+            isl=column("context_tokens", ask.isl, isl),
+            osl=cast(Any, osl),
+            held_tokens=context + (ask.held_tokens - ask.context_tokens),
+            shared_tokens=np.minimum(context, ask.shared_tokens),
+            concurrency=column("concurrency", ask.concurrency),
+            limits=tuple(limits),
+            max_cost_usd=budget,
+        )
+
+    def _holds(self, place: _Place, d: int) -> bool:
+        """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
+        a, value = self._a, self.value(place)
+        if value is None or all(limit.stat == "mean" for limit in a.ask.limits):
+            return value is not None
+        row: Any = self._stacked([(place.field, value)])
+        ask = a.ask._replace(
+            limits=tuple(limit._replace(limit_ms=_left(limit, place.field, value)) for limit in a.ask.limits)
+        )
+        scalars: dict[str, Any] = {}
+        for name in ("context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd"):
+            if (column := getattr(row, name)) is not None:
+                scalars[name] = float(column[0, 0])
+        ask = ask._replace(**scalars)
+        answer = Assessment(a.fleet, ask, a.state, room_now=a.room_now).best(self._objective)
+        return answer == (None if d == NONE else d)
+
+
+def _left(limit: Limit, field: Field, value: float) -> float:
+    """What is left of a limit, in milliseconds, with a field at another value."""
+    own, ms = _OF_METRIC[limit.metric]
+    return left_ms(value * ms, limit.waited_ms) if own == field else limit.limit_ms
+
+
+def _below(place: _Place, step: int, finer: int) -> list[_Place]:
+    """The places between one and the next nearer that is ``step`` away, the nearest first."""
+    return [place._replace(far=far) for far in range(place.far - step + finer, place.far, finer)]
+
+
+def _varied(ask: Ask) -> Iterator[_Varied]:
+    yield _Varied("context_tokens", ask.context_tokens)
+    yield _Varied("concurrency", ask.concurrency)
+    for limit in ask.limits:
+        field, ms = _OF_METRIC[limit.metric]
+        asked = (limit.limit_ms if limit.asked_ms is None else limit.asked_ms) / ms
+        yield _Varied(field, asked, Slo(asked, limit.stat, limit.hard, limit.from_itl))
+    if ask.max_cost_usd is not None:
+        yield _Varied("max_cost_usd", ask.max_cost_usd)
+
+
+def _expected(expected: float, context: float, changed: float) -> float:
+    """What is expected of a changed prompt: the same share of its upper bound."""
+    return max(1.0, min(changed, float(round(expected * changed / context))))
+
+
+def _over_mean(a: Assessment, limit: Limit) -> Any:
+    """By deployment what a limit is judged by, over the mean; 1 where nothing is known."""
+    if limit.stat == "mean":
+        return 1.0
+    share = a.judged_ms(limit) / getattr(a, limit.metric)
+    return np.where(np.isnan(share), 1.0, share)
