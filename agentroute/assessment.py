@@ -306,7 +306,7 @@ class Assessment:
         ordered = self.order(objective)
         return int(ordered[0]) if len(ordered) else None
 
-    @property
+    @cached_property
     def cost_usd(self) -> Floats:
         """US dollars for one request: its share of the accelerators' time at this load, or its tokens' price."""
         fleet, ask = self.fleet, self.ask
@@ -329,6 +329,11 @@ class Assessment:
 
     @cached_property
     def _extrapolated(self) -> dict[int, bool]:
+        return {}
+
+    @cached_property
+    def scores(self) -> dict[str, Floats]:
+        """What objectives said, by name, as far as they were asked for an explanation."""
         return {}
 
     @cached_property

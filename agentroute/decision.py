@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from agentroute.assessment import Assessment, Metric
+from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import CompiledFleet
-from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Point
+from agentroute.latency.rates import Workload
 from agentroute.origin import ORIGINS
 from agentroute.policy import objective
-from agentroute.reasons import Reason, refused, sources, standing
+from agentroute.reasons import Reason, at_load, refused, sources, standing
 from agentroute.task import Task
 
 if TYPE_CHECKING:
@@ -154,9 +157,7 @@ class Decision:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Every deployment that could take the task, best first."""
-        order = self._assessment.order(objective(self.objective))
-        rest = [int(d) for d in order if d != self._best]
-        return tuple(self._candidate(d) for d in (self._best, *rest))
+        return tuple(self._candidate(d) for d in self._ranked())
 
     @property
     def rejected(self) -> dict[str, Reason]:
@@ -176,11 +177,37 @@ class Decision:
 
         return record_of(self)
 
-    def explain(self) -> str:
-        """Candidates, estimates and reasons, as plain text."""
+    def ceilings(self, deployment: str) -> Ceilings:
+        """What limits a deployment at the load that the task would meet there, the binding one first.
+
+        Rates hold up to the task's own limits. Raises ``UnknownNameError``.
+        """
+        a = self._assessment
+        names = [own.name for own in a.fleet.deployments]
+        if deployment not in names:
+            raise UnknownNameError("deployment", deployment, names)
+        d, ask = names.index(deployment), a.ask
+        slos = {limit.metric: limit.limit_ms for limit in ask.limits}
+        n = int(a.n[d])
+        load = Workload(
+            int(ask.isl), int(ask.osl), max(1, n), slos.get("ttft_ms"), slos.get("tpot_ms"), slos.get("e2e_ms")
+        )
+        return ceilings(_known(a.fleet).stand(d), load)
+
+    def explain(self, top: int | None = 8) -> str:
+        """Why, as plain text: the best ``top`` candidates (``None``: all) with estimates, ceilings and sources, the
+        reason of every deployment, and what would change the answer."""
         from agentroute.explain import explain
 
-        return explain(self)
+        return explain(self, top)
+
+    def _ranked(self) -> list[int]:
+        """Deployments that could take the task, best first."""
+        order = self._assessment.order(objective(self.objective))
+        return [self._best, *(int(d) for d in order if d != self._best)]
+
+    def _standing(self, d: int) -> str:
+        return standing(self._assessment, d, self._best, self.objective)
 
     def _candidate(self, d: int) -> Candidate:
         a, deployment = self._assessment, self._assessment.fleet.deployments[d]
@@ -198,9 +225,39 @@ class Decision:
             wait_ms=float(a.wait_ms[d]) if a.wait_ms is not None else 0.0,
             cost_usd=_cost(a, d),
             headroom=_headroom(a, d),
-            standing=standing(a, d, self._best, self.objective),
-            sources=sources(deployment, [one for one in (ttft, tpot) if one is not None]),
+            standing=self._standing(d),
+            sources=at_load(_known(a.fleet).sources(d), deployment, [one for one in (ttft, tpot) if one is not None]),
         )
+
+
+class _Known:
+    """What explanations of one fleet have in common, worked out once for each deployment."""
+
+    def __init__(self, deployments: tuple[Deployment, ...]) -> None:
+        self._deployments = deployments
+        self._sources: dict[int, tuple[str, ...]] = {}
+        self._stands: dict[int, Stand] = {}
+
+    def sources(self, d: int) -> tuple[str, ...]:
+        if d not in self._sources:
+            self._sources[d] = sources(self._deployments[d])
+        return self._sources[d]
+
+    def stand(self, d: int) -> Stand:
+        from agentroute.outlook import stand
+
+        if d not in self._stands:
+            self._stands[d] = stand(self._deployments[d])
+        return self._stands[d]
+
+
+_KNOWN: WeakKeyDictionary[CompiledFleet, _Known] = WeakKeyDictionary()
+
+
+def _known(fleet: CompiledFleet) -> _Known:
+    if fleet not in _KNOWN:
+        _KNOWN[fleet] = _Known(fleet.deployments)
+    return _KNOWN[fleet]
 
 
 def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decision:

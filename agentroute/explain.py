@@ -2,36 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
+from agentroute.ceilings import Ceiling, Ceilings
 from agentroute.estimate import Estimate, milliseconds
 
 if TYPE_CHECKING:
     from agentroute.decision import Candidate, Decision
+    from agentroute.whatif import Changes
 
 COLUMNS = ("", "deployment", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV free", "USD")
 
 
-def explain(decision: Decision) -> str:
-    """The candidates as a table, a reason and the sources of each, and the refused with their reasons."""
-    candidates, task = decision.candidates, decision.task
+def explain(decision: Decision, top: int | None) -> str:
+    """The best ``top`` candidates as a table, the reason of every deployment, what would change the answer, and of the
+    candidates in the table where they clog and where their numbers come from."""
+    order, task = decision._ranked(), decision.task
+    names = [deployment.name for deployment in decision._assessment.fleet.deployments]
+    shown = [decision._candidate(d) for d in order[:top]]
     output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
     lines = [
         f"{decision.deployment} for {task.context_tokens:,} context and {output} output tokens, "
         f"{task.concurrency} in flight, by {decision.objective}",
         "",
-        *table([COLUMNS, *(row(i, candidate) for i, candidate in enumerate(candidates, 1))]),
+        *table([COLUMNS, *(row(i, candidate) for i, candidate in enumerate(shown, 1))]),
+        *([f"... and {len(order) - len(shown)} more, below with their reasons"] if len(shown) < len(order) else ()),
         "",
     ]
-    lines += [f"{i:>2}. {candidate.deployment}: {candidate.standing}" for i, candidate in enumerate(candidates, 1)]
-    if decision.rejected:
-        lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in decision.rejected.items())]
+    reasons = [candidate.standing for candidate in shown] + [decision._standing(d) for d in order[len(shown) :]]
+    lines += [f"{i:>2}. {names[d]}: {reason}" for i, (d, reason) in enumerate(zip(order, reasons, strict=True), 1)]
+    if rejected := decision.rejected:
+        lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in rejected.items())]
+    lines += ["", *_changes(decision.changes)]
+    lines += ["", "where each clogs first (demand of limit; margin of the concurrency):"]
+    lines += [f"{i:>2}. {_clogs(decision.ceilings(candidate.deployment))}" for i, candidate in enumerate(shown, 1)]
     lines += ["", "where the numbers come from (bands: 80 % of the mean):"]
-    lines += [f"{i:>2}. {'; '.join(candidate.sources)}" for i, candidate in enumerate(candidates, 1)]
-    if any(e and e.extrapolated for c in candidates for e in (c.ttft_ms, c.tpot_ms)):
+    lines += [f"{i:>2}. {'; '.join(candidate.sources)}" for i, candidate in enumerate(shown, 1)]
+    if any(e and e.extrapolated for c in shown for e in (c.ttft_ms, c.tpot_ms)):
         lines += ["", "* outside the measured loads: extrapolated, with a wider band"]
     return "\n".join(lines)
+
+
+def _changes(changes: Changes) -> Iterator[str]:
+    """The smallest change first."""
+    if changes.answer is None:
+        yield "no change of one number of the task would change the answer"
+        return
+    yield "what would change the answer, the smallest change first:"
+    if changes.answer.deployment is None:
+        yield f"    nothing could take it {changes.answer}"
+    yield from (f"    {name} would win {change}" for name, change in changes.wins.items())
+
+
+def _clogs(found: Ceilings) -> str:
+    if found.binding is None:
+        return "unknown"
+    following = f"; next {_ceiling(found.next)}" if found.next else ""
+    return f"{_ceiling(found.binding)}{following}"
+
+
+def _ceiling(ceiling: Ceiling) -> str:
+    margin = "at any concurrency" if ceiling.margin == inf else f"{ceiling.margin:+.0%}"
+    return f"{ceiling} ({margin})"
 
 
 def row(rank: int, candidate: Candidate) -> tuple[str, ...]:

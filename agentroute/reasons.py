@@ -150,7 +150,9 @@ def _slo_standing(a: Assessment, d: int) -> str:
 
 def measure(a: Assessment, d: int, objective_name: str) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
-    value = float(objective(objective_name)(a)[d])
+    if objective_name not in a.scores:
+        a.scores[objective_name] = objective(objective_name)(a)
+    value = float(a.scores[objective_name][d])
     if math.isnan(value):
         return "unknown, nothing is measured" if not a.fleet.deployments[d].profile.points else "unknown"
     match objective_name:
@@ -164,16 +166,11 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
             return f"{value:.3g} GPU-seconds per request"
 
 
-def sources(deployment: Deployment, times: Sequence[Estimate] = ()) -> tuple[str, ...]:
-    """Where the numbers of a deployment come from, one line for each kind of number.
-
-    ``times`` are those of one load, of which it is said how they stand to the measured points.
-    """
+def sources(deployment: Deployment) -> tuple[str, ...]:
+    """Where the numbers of a deployment come from, one line for each kind of number, those on latency first."""
     profile = deployment.profile
     blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
     lines = [f"latency: {said}" for said in blocks] or [_unmeasured(deployment)]
-    if blocks and times:
-        lines.append(f"this load: {_place(times)}")
     if profile.provenance:
         what = f"sharding: {profile.split}" if profile.split else f"engine: {profile.engine.name}"
         lines.append(f"{what}, {_said(profile.provenance)}")
@@ -203,6 +200,14 @@ def sources(deployment: Deployment, times: Sequence[Estimate] = ()) -> tuple[str
             lines.append(f"capabilities: {_said(profile.capabilities.provenance)}")
             break
     return tuple(lines)
+
+
+def at_load(lines: tuple[str, ...], deployment: Deployment, times: Sequence[Estimate]) -> tuple[str, ...]:
+    """The sources of a deployment, and how the times of one load stand to its measured points."""
+    if not deployment.profile.measurements or not times:
+        return lines
+    first = sum(line.startswith("latency: ") for line in lines)
+    return (*lines[:first], f"this load: {_place(times)}", *lines[first:])
 
 
 def _place(times: Sequence[Estimate]) -> str:

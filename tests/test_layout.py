@@ -28,7 +28,7 @@ LAYERS: tuple[str, ...] = (
 
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
-LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif")}
+LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif"), ("decision", "outlook")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

@@ -72,7 +72,7 @@ def explain(
     if as_json:
         print_decision("explain", decision, text=True)
     else:
-        typer.echo(decision.explain())
+        typer.echo(decision.explain(top=None))
 
 
 def replayed(path: Path, router: Router) -> Decision:

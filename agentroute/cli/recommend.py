@@ -64,7 +64,7 @@ def recommend(
 
 def print_decision(command: str, decision: Decision, *, text: bool = False) -> None:
     """A decision as JSON, with its explanation and record where ``text`` is asked for."""
-    more = {"text": decision.explain(), "record": decision.record()} if text else {}
+    more = {"text": decision.explain(top=None), "record": decision.record()} if text else {}
     print_json(command, decision_json(decision) | more)
 
 
