@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from agentroute.assessment import Ask, Limit, Metric
 from agentroute.compiled import BIT, Bools, CompiledFleet, Floats
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.inputs import Ask, Limit, Metric
 from agentroute.route import Route, soft
 from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
 

@@ -12,11 +12,12 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
 from agentroute.asks import Asks, Quality
-from agentroute.assessment import HARM, MISSED, Ask, Assessment
+from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.inputs import Ask
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective
 from agentroute.policy import objective as objective_by_name
@@ -120,9 +121,8 @@ class Router:
     def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
         """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.
 
-        Placed is who keeps its SLOs and lets those that run keep theirs; who could do so later waits; who cannot any
-        more is placed where it harms nobody; who never could is refused. ``on_done`` is called by whichever thread
-        makes room; the ticket's lease is then the receiver's to release.
+        Who finds no room, or no place where a hard SLO is kept, waits for one; who never could is refused. ``on_done``
+        is called by whichever thread makes room; the ticket's lease is then the receiver's to release.
         """
         return self._waiting.join(task, on_done)
 
@@ -155,7 +155,7 @@ class Router:
             ask, _, objective = self._ask(waiting)
             with self._lock:
                 state = self._situation.state(waiting, self._now())
-            found = self._where(waiting, Assessment(self._compiled, ask, state, room_now=True), objective, False)
+            found = self._where(waiting, Assessment(self._compiled, ask, state, room_now=True), objective)
             if not isinstance(found, Delay) and not ahead:
                 return 0.0
             delay = found if isinstance(found, Delay) else Delay()
@@ -208,6 +208,11 @@ class Router:
                 situation.ledger.free(placed.hold)
         self.pump()
 
+    def _read(self, lease: Lease) -> None:
+        with self._lock:
+            if lease._placed is not None:
+                self._situation.prefills.read(lease._placed.reading, self._now())
+
     def _extend(self, lease: Lease, output_tokens: int) -> bool:
         with self._lock:
             placed = lease._placed
@@ -217,8 +222,8 @@ class Router:
             blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
             return self._situation.ledger.extend(placed.hold, blocks)
 
-    def _place(self, task: Task, waited_s: float, closed: frozenset[int], at_any_price: bool) -> Lease | Delay:
-        """A lease where the task keeps its SLOs and lets others keep theirs; else why not.
+    def _place(self, task: Task, waited_s: float, closed: frozenset[int]) -> Lease | Delay:
+        """A lease where there is room now; else why not.
 
         Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
         """
@@ -226,23 +231,20 @@ class Router:
         with self._lock:
             now = self._now()
             assessment = Assessment(self._compiled, ask, self._situation.state(task, now, closed), room_now=True)
-            best = self._where(task, assessment, objective, at_any_price)
+            best = self._where(task, assessment, objective)
             return best if isinstance(best, Delay) else self._lease(task, name, assessment, best, now)
 
-    def _where(self, task: Task, assessment: Assessment, objective: Objective, at_any_price: bool) -> int | Delay:
+    def _where(self, task: Task, assessment: Assessment, objective: Objective) -> int | Delay:
         """The deployment that a waiting task is placed at now, or why none."""
         best = assessment.best(objective)
-        if best is not None and (at_any_price or assessment.rank[best] < HARM):
+        if best is not None:
             return best
         ask = assessment.ask._replace(concurrency=1.0)
         idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
         first = idle.best(objective)
         if first is None:
             raise refusal(task, idle)
-        hopeless = bool(idle.rank[first] >= MISSED)
-        if hopeless and best is not None and not assessment.rank[best] & HARM:
-            return best
-        return Delay(hopeless, None if best is not None else int(idle.pool[first]))
+        return Delay(bool(idle.rank[first] >= MISSED), int(idle.pool[first]))
 
     def _lease(self, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""
@@ -292,6 +294,10 @@ class Lease:
         if not 0.0 <= after_s < math.inf:
             raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
         self._router._release(self, outcome, after_s)
+
+    def first_token(self) -> None:
+        """Say that its first token came: the prompts before it and its own are read, and who comes waits for less."""
+        self._router._read(self)
 
     def extend(self, output_tokens: int) -> bool:
         """Say that the answer has grown to so many tokens, beyond what was held for it.
