@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentroute.assessment import Assessment, Floats
+from agentroute.assessment import Assessment
+from agentroute.compiled import Floats
 
 
 def busiest(assessment: Assessment) -> Floats:
