@@ -9,16 +9,17 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from agentroute.assessment import Assessment, Metric
+from agentroute.assessment import Assessment
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import CompiledFleet
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment, Fleet
+from agentroute.inputs import Metric
 from agentroute.latency.points import Point
 from agentroute.latency.rates import Workload
 from agentroute.origin import ORIGINS
-from agentroute.policy import objective
+from agentroute.policy import Objective
 from agentroute.reasons import Reason, at_load, refused, sources, standing
 from agentroute.task import Task
 
@@ -76,18 +77,19 @@ class Decision:
     _on: Assessment | Callable[[Task], Assessment] = field(repr=False, compare=False)
     """What it was decided on; of a decision among many, what works it out."""
     _best: int = field(repr=False, compare=False)
+    _by: Objective = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Decision:
+    def of(cls, task: Task, by: Objective, assessment: Assessment, best: int, now: float) -> Decision:
         """The decision for deployment number ``best`` of an assessment."""
         chosen = assessment.fleet.deployments[best]
-        return cls(task, objective, chosen.name, chosen.model_name, now, assessment, best)
+        return cls(task, by.name, chosen.name, chosen.model_name, now, assessment, best, by)
 
     @classmethod
     def each(
         cls,
         tasks: Sequence[Task],
-        objective: str,
+        by: Objective,
         fleet: CompiledFleet,
         on: Callable[[Task], Assessment],
         best: Sequence[int],
@@ -103,12 +105,13 @@ class Decision:
         names, models = [one.name for one in deployments], [one.model_name for one in deployments]
         fields: dict[str, Iterable[Any]] = {
             "task": tasks,
-            "objective": repeat(objective),
+            "objective": repeat(by.name),
             "deployment": map(names.__getitem__, best),
             "model": map(models.__getitem__, best),
             "decided_at": repeat(now),
             "_on": repeat(on),
             "_best": best,
+            "_by": repeat(by),
         }
         for name, values in fields.items():
             deque(map(getattr(cls, name).__set__, made, values), maxlen=0)
@@ -169,7 +172,7 @@ class Decision:
         """The smallest change of the task that would have changed the answer, and that which makes each loser win."""
         from agentroute.whatif import changes
 
-        return changes(self._assessment, objective(self.objective), self._best)
+        return changes(self._assessment, self._by, self._best)
 
     def record(self) -> dict[str, Any]:
         """The decision and everything it read, for ``json.dumps``; see ``agentroute.replay``."""
@@ -203,11 +206,11 @@ class Decision:
 
     def _ranked(self) -> list[int]:
         """Deployments that could take the task, best first."""
-        order = self._assessment.order(objective(self.objective))
+        order = self._assessment.order(self._by)
         return [self._best, *(int(d) for d in order if d != self._best)]
 
     def _standing(self, d: int) -> str:
-        return standing(self._assessment, d, self._best, self.objective)
+        return standing(self._assessment, d, self._best, self._by)
 
     def _candidate(self, d: int) -> Candidate:
         a, deployment = self._assessment, self._assessment.fleet.deployments[d]
@@ -267,8 +270,9 @@ def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decisi
     """
     from agentroute import replay as records
 
-    fleet = CompiledFleet.of(router_or_fleet) if isinstance(router_or_fleet, Fleet) else router_or_fleet._compiled
-    return records.replay(record, fleet)
+    if isinstance(router_or_fleet, Fleet):
+        return records.replay(record, CompiledFleet.of(router_or_fleet))
+    return records.replay(record, router_or_fleet._compiled, router_or_fleet._own)
 
 
 def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:

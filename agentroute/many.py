@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.assessment import INFEASIBLE, MISSED, Assessment, State
+from agentroute.assessment import HARMFUL, INFEASIBLE, MISSED, Assessment
+from agentroute.inputs import State
 from agentroute.policy import SLO_MARGIN, Objective
 from agentroute.state.corrections import context_region
 from agentroute.state.situation import Situation, group_of
@@ -22,9 +23,9 @@ NONE, UNSURE = -1, -2
 """In place of a deployment's number: nothing is feasible; the last digits would decide."""
 LEAST = 4
 """Fewer tasks of a kind are decided one by one, which is then quicker."""
-NEAR = 1e-5
+NEAR = 1e-4
 """Relative difference below which times of one task and of many may compare differently: curves are blended in single
-precision, in another order. Seen: 2e-6."""
+precision, in another order. Seen: 2e-6 in times, up to ten times as much in what ``fit`` makes of them."""
 
 _FIELDS = attrgetter(
     "route", "objective", "needs", "allow", "deny", "pin", "quality._items", "max_output_tokens", "max_cost_usd",
@@ -104,8 +105,8 @@ def _limited(value: float | Slo | None) -> str:
 def best_of_each(a: Assessment, objective: Objective) -> Ints:
     """For each of many tasks what ``Assessment.best`` says of it alone, shape (t,); else ``NONE`` or ``UNSURE``."""
     shape = a.ttft_ms.shape
-    score, rank = objective(a), np.asarray(a.rank)
-    if a.used is not None:
+    score, rank = objective(a), np.asarray(a.known_rank if objective.weighs_slos else a.rank)
+    if a.used is not None and not objective.weighs_slos:
         missed = rank >= MISSED
         if missed.any():
             score = np.where(missed, a.used, score)
@@ -127,19 +128,21 @@ def best_of_each(a: Assessment, objective: Objective) -> Ints:
             continue
         chosen[i] = np.where(row, a.in_flight, np.inf).argmin()
     chosen[np.broadcast_to(least_rank[..., 0], shape[:1]) >= INFEASIBLE] = NONE
-    chosen[unsure(a)] = UNSURE
+    chosen[unsure(a, objective)] = UNSURE
     return chosen
 
 
-def unsure(a: Assessment) -> Bools:
+def unsure(a: Assessment, objective: Objective) -> Bools:
     """Which of many tasks have a time or a cost so near to a limit that the last digits tell whether it is kept."""
     near: Bools = np.zeros(a.ttft_ms.shape, dtype=np.bool_)
     for limit in a.ask.limits:
         share = a.judged_ms(limit) / limit.limit_ms
-        near |= np.abs((share - 1.0) * (share - (1.0 - SLO_MARGIN))) < SLO_MARGIN * NEAR
+        if not objective.weighs_slos:
+            near |= np.abs((share - 1.0) * (share - (1.0 - SLO_MARGIN))) < SLO_MARGIN * NEAR
+        elif limit.hard:
+            near |= np.abs(share - 1.0) < NEAR
     if a.ask.max_cost_usd is not None:
         near |= np.abs(a.cost_usd / a.ask.max_cost_usd - 1.0) < NEAR
-    if a.state.tpot_ms is not None:
-        promised = a.state.tpot_ms if a.fleet.aligned else a.state.tpot_ms.take(a.pool)
-        near |= np.abs(a.tpot_ms / promised - 1.0) < NEAR
+    if not objective.weighs_slos and a.harm is not None:
+        near |= np.abs(a.harm - HARMFUL) < NEAR
     return np.asarray(near.any(axis=1))

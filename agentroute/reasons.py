@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentroute.assessment import MISSED, SLO_STEP, Assessment, Limit, Metric
+from agentroute.assessment import MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment
+from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
-from agentroute.policy import SLO_MARGIN, objective
+from agentroute.policy import SLO_MARGIN, Objective
 from agentroute.serving import closed_loop
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
@@ -100,10 +101,10 @@ def _broken(a: Assessment, d: int, limit: Limit) -> Reason | None:
     return Reason("slo", said, judged, limit.limit_ms, "ms")
 
 
-def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
+def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
     """How deployment ``d`` stands against the chosen one: why it was chosen, or the one reason why not."""
     if d == best:
-        return f"{_slo_standing(a, d)}; best by {objective_name}: {measure(a, d, objective_name)}"
+        return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
     own, winning = int(a.rank[d]), int(a.rank[best])
     if own // SLO_STEP != winning // SLO_STEP:
         return _slo_standing(a, d)
@@ -114,7 +115,7 @@ def standing(a: Assessment, d: int, best: int, objective_name: str) -> str:
         return "KV unknown"
     if own >= MISSED:
         return _slo_standing(a, d)
-    return f"{objective_name}: {measure(a, d, objective_name)} against {measure(a, best, objective_name)}"
+    return f"{by.name}: {measure(a, d, by)} against {measure(a, best, by)}"
 
 
 def _allowed(limit: Limit) -> str:
@@ -148,22 +149,34 @@ def _slo_standing(a: Assessment, d: int) -> str:
     return f"keeps {name} of {allowed} with {1 - share:.0%} to spare{close}"
 
 
-def measure(a: Assessment, d: int, objective_name: str) -> str:
+def measure(a: Assessment, d: int, by: Objective) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
-    if objective_name not in a.scores:
-        a.scores[objective_name] = objective(objective_name)(a)
-    value = float(a.scores[objective_name][d])
+    if by.name not in a.scores:
+        a.scores[by.name] = by(a)
+    value = float(a.scores[by.name][d])
     if math.isnan(value):
         return "unknown, nothing is measured" if not a.fleet.deployments[d].profile.points else "unknown"
-    match objective_name:
+    match by.name:
         case "cost":
             return f"${value:.3g} per request"
         case "latency":
             return f"{milliseconds(value)} to the answer"
-        case _ if a.fleet.known_pool[d]:
-            return f"its KV pool {value:.1%} full" if value <= 1 else f"{value:.1f} times its KV pool"
+        case "fit":
+            return ", ".join(_scarcity(a, d))
         case _:
-            return f"{value:.3g} GPU-seconds per request"
+            return f"{value:.3g}"
+
+
+def _scarcity(a: Assessment, d: int) -> Iterator[str]:
+    """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
+    if a.own_miss is not None and a.own_miss[d] >= 0.005:
+        yield f"{a.own_miss[d]:.0%} likely to miss its SLO"
+    if a.harm is not None and a.harm[d] >= 0.005:
+        yield f"{a.harm[d]:.2g} others there expected to miss theirs because of it"
+    yield f"{a.gpu_seconds[d]:.3g} GPU-seconds"
+    if a.fleet.known_pool[d]:
+        full = float((a.held[d] + a.units[d] * a.ask.concurrency) / a.fleet.blocks[d])
+        yield f"its KV pool {full:.1%} full" if full <= 1 else f"{full:.1f} times its KV pool"
 
 
 def sources(deployment: Deployment) -> tuple[str, ...]:

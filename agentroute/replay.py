@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -19,15 +20,16 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 import agentroute
-from agentroute.assessment import Ask, Assessment, Limit, Metric, State
+from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UsageError, shown, suggest
 from agentroute.files import dotted
 from agentroute.fleet import Deployment
+from agentroute.inputs import Ask, Limit, Metric, Queue, State
 from agentroute.latency.points import Statistic
 from agentroute.origin import Flag, Frozen, NonNegative, Positive
-from agentroute.policy import objective
+from agentroute.policy import Objective, objective
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Priority, Slo, Task
 from agentroute.tokens import Source
 
@@ -49,6 +51,7 @@ Word = Annotated[str, Field(strict=True, max_length=100_000)]
 Names = Annotated[tuple[Word, ...], Field(max_length=MOST)]
 ByPool = Field(max_length=MOST)
 Amounts = Annotated[tuple[NonNegative, ...], ByPool]
+Rooms = Annotated[tuple[Finite | Infinity, ...], ByPool]
 Flags = Annotated[tuple[Flag, ...], ByPool]
 
 
@@ -96,7 +99,7 @@ class RecordedTask(Frozen):
 
 
 class RecordedLimit(Frozen):
-    """The fields of ``assessment.Limit``."""
+    """The fields of ``inputs.Limit``."""
 
     metric: Metric
     limit_ms: Positive
@@ -108,7 +111,7 @@ class RecordedLimit(Frozen):
 
 
 class RecordedAsk(Frozen):
-    """The fields of ``assessment.Ask``."""
+    """The fields of ``inputs.Ask``."""
 
     context_tokens: AtLeastOne
     isl: AtLeastOne
@@ -122,18 +125,31 @@ class RecordedAsk(Frozen):
     limits: Annotated[tuple[RecordedLimit, ...], Field(max_length=8)]
     allowed: Flags | None
     max_cost_usd: Positive | None
+    quality: Annotated[tuple[Finite | None, ...], ByPool] | None
+    """``null`` is a model of which nobody says how good it is."""
+
+
+class RecordedQueue(Frozen):
+    """The fields of ``inputs.Queue``."""
+
+    backlog_ms: Amounts
+    bound: Amounts | None
+    room_ms: Rooms | None
+    turns: Amounts | None
+    turn_room_ms: Rooms | None
 
 
 class RecordedState(Frozen):
-    """The fields of ``assessment.State``; arrays as nested lists."""
+    """The fields of ``inputs.State``; arrays as nested lists."""
 
     held: Amounts
     in_flight: Amounts
     siblings: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
     total: NonNegative
-    mix: Annotated[tuple[Annotated[tuple[Finite, ...], ByPool], ...], Field(min_length=4, max_length=4)] | None
+    mix: Annotated[tuple[Annotated[tuple[Finite, ...], ByPool], ...], Field(min_length=3, max_length=3)] | None
     own: Amounts | None
     tpot_ms: Annotated[tuple[Positive | Infinity, ...], ByPool] | None
+    queue: RecordedQueue | None
     cached_tokens: Amounts | None
     up: Flags | None
     shared: Flags | None
@@ -191,8 +207,12 @@ def record_of(decision: Decision) -> dict[str, Any]:
     }
 
 
-def replay(record: Mapping[str, Any] | Record, fleet: CompiledFleet) -> Decision:
+def replay(
+    record: Mapping[str, Any] | Record, fleet: CompiledFleet, own: Mapping[str, Objective] = MappingProxyType({})
+) -> Decision:
     """The decision that ``fleet`` makes on what a record holds: the same, with exactly the same numbers.
+
+    ``own`` are the user's own objectives, by name.
 
     Raises ``UsageError`` for what is no record, or one of another fleet; ``NoFeasibleDeployment`` where nothing can.
     """
@@ -202,10 +222,11 @@ def replay(record: Mapping[str, Any] | Record, fleet: CompiledFleet) -> Decision
     _check_sizes(ask, state, fleet)
     task = Task(**{name: _field(getattr(read.task, name)) for name in RecordedTask.model_fields})
     assessment = Assessment(fleet, ask, state, room_now=read.room_now)
-    best = assessment.best(objective(read.objective))
+    by = objective(read.objective, own)
+    best = assessment.best(by)
     if best is None:
         raise refusal(task, assessment)
-    return Decision.of(task, read.objective, assessment, best, read.decided_at)
+    return Decision.of(task, by, assessment, best, read.decided_at)
 
 
 def _read(record: object) -> Record:
@@ -249,9 +270,12 @@ def _check_sizes(ask: Ask, state: State, fleet: CompiledFleet) -> None:
         raise UsageError(f"the record's ask.allowed must have {deployments} values, got {len(ask.allowed)}")
     if (state.mix is None) != (state.own is None):
         raise UsageError("the record's state.mix and state.own must both be there, or both be null")
-    for name, value in state._asdict().items():
+    if ask.quality is not None and len(ask.quality) != deployments:
+        raise UsageError(f"the record's ask.quality must have {deployments} values, got {len(ask.quality)}")
+    queue = {} if state.queue is None else {f"queue.{name}": value for name, value in state.queue._asdict().items()}
+    for name, value in {**state._asdict(), **queue}.items():
         if isinstance(value, np.ndarray):
-            want = {"mix": (4, pools), "factors": (2, deployments, 3)}.get(name, (pools,))
+            want = {"mix": (3, pools), "factors": (2, deployments, 3)}.get(name, (pools,))
             if value.shape != want:
                 sizes = " x ".join(map(str, want))
                 raise UsageError(f"the record's state.{name} must have {sizes} values, got {shown(value.shape)}")
@@ -261,6 +285,7 @@ def _ask(read: RecordedAsk) -> Ask:
     given = {name: getattr(read, name) for name in Ask._fields}
     given["limits"] = tuple(Limit(**{name: getattr(one, name) for name in Limit._fields}) for one in read.limits)
     given["allowed"] = None if read.allowed is None else np.array(read.allowed, dtype=np.bool_)
+    given["quality"] = None if read.quality is None else np.array(read.quality, dtype=np.float64)
     return Ask(**given)
 
 
@@ -270,6 +295,10 @@ def _state(read: RecordedState) -> State:
         given[name] = None if given[name] is None else np.array(given[name], dtype=np.bool_)
     for name in ("held", "in_flight", "mix", "own", "tpot_ms", "cached_tokens"):
         given[name] = None if given[name] is None else _floats(given[name])
+    if read.queue is not None:
+        queue: dict[str, Any] = {name: getattr(read.queue, name) for name in Queue._fields}
+        arrays: dict[str, Any] = {name: None if value is None else _floats(value) for name, value in queue.items()}
+        given["queue"] = Queue(**arrays)
     if (factors := given["factors"]) is not None:
         if len(factors[0]) != len(factors[1]):
             raise UsageError("the record's state.factors must have as many deployments for TPOT as for TTFT")
@@ -297,7 +326,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, float):
-        return value if math.isfinite(value) else "inf"
+        return value if math.isfinite(value) else None if math.isnan(value) else "inf"
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(item) for name, item in value._asdict().items()}
     if isinstance(value, list | tuple):

@@ -17,10 +17,11 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 
 from agentroute.asks import left_ms
-from agentroute.assessment import Ask, Assessment, Limit, Metric
+from agentroute.assessment import Assessment
 from agentroute.estimate import milliseconds
+from agentroute.inputs import Ask, Limit, Metric
 from agentroute.many import NONE, UNSURE, best_of_each
-from agentroute.policy import Objective
+from agentroute.policy import OBJECTIVES, Objective
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Slo, Task
 
 RUNGS = 10
@@ -183,6 +184,10 @@ class _Ladders:
         new -= self._answers.keys()
         if new:
             a, rows = self._a, sorted(new)
+            if OBJECTIVES.get(self._objective.name) is not self._objective:
+                # An objective of the user's own need not understand many tasks at once.
+                self._answers.update({row: self._alone(row) for row in rows})
+                return
             many = Assessment(a.fleet, self._stacked(rows), a.state, room_now=a.room_now)
             self._answers.update(zip(rows, best_of_each(many, self._objective).tolist(), strict=True))
 
@@ -214,22 +219,23 @@ class _Ladders:
             max_cost_usd=budget,
         )
 
-    def _holds(self, place: _Place, d: int) -> bool:
-        """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
-        a, value = self._a, self.value(place)
-        if value is None or all(limit.stat == "mean" for limit in a.ask.limits):
-            return value is not None
-        row: Any = self._stacked([(place.field, value)])
-        ask = a.ask._replace(
-            limits=tuple(limit._replace(limit_ms=_left(limit, place.field, value)) for limit in a.ask.limits)
-        )
+    def _alone(self, row: tuple[Field, float]) -> int:
+        """The answer to the task with one field changed."""
+        a, many = self._a, self._stacked([row])
+        ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=_left(limit, *row)) for limit in a.ask.limits))
         scalars: dict[str, Any] = {}
         for name in ("context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd"):
-            if (column := getattr(row, name)) is not None:
+            if (column := getattr(many, name)) is not None:
                 scalars[name] = float(column[0, 0])
-        ask = ask._replace(**scalars)
-        answer = Assessment(a.fleet, ask, a.state, room_now=a.room_now).best(self._objective)
-        return answer == (None if d == NONE else d)
+        answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
+        return NONE if answer is None else answer
+
+    def _holds(self, place: _Place, d: int) -> bool:
+        """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
+        value = self.value(place)
+        if value is None or all(limit.stat == "mean" for limit in self._a.ask.limits):
+            return value is not None
+        return self._alone((place.field, value)) == d
 
 
 def _left(limit: Limit, field: Field, value: float) -> float:

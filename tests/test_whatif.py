@@ -111,7 +111,8 @@ def test_the_smallest_change_is_found() -> None:
 
 
 def test_a_limit_that_the_loser_alone_keeps_makes_it_win() -> None:
-    by = router(BIG, profile("fast", speed=3.0, kv_blocks=300))
+    dear, cheap = (9.0, 9.0), (1.0, 1.0)
+    by = router(profile("big", usd_per_million=cheap), profile("fast", speed=3.0, usd_per_million=dear), objective="cost")
     decision = by.decide(task(1_000, ttft_ms=10_000.0))
     assert decision.deployment == "big"
     big = decision.ttft_ms

@@ -81,7 +81,7 @@ def replayed(path: Path, router: Router) -> Decision:
         raise UsageError(f"--replay must name a .json file, got {str(path)!r}")
     text = read_text(path, FileError)
     read = validate(Record, parse(text, path, FileError), text=text, path=path, error=FileError)
-    decision = records.replay(read, router._compiled)
+    decision = records.replay(read, router._compiled, router._own)
     if decision.deployment != (before := read.answer.get("deployment")):
         say(f"the record, of agentroute {read.version}, says {before!r}; this version decides otherwise")
     return decision
