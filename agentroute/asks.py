@@ -23,7 +23,7 @@ _METRICS: tuple[tuple[Metric, str, float], ...] = (
 )
 """The metric, the field that limits it, and milliseconds in the field's unit."""
 _FIELD = {metric: (field, ms) for metric, field, ms in _METRICS}
-_NO_TIME_MS = 1e-6
+NO_TIME_MS = 1e-6
 """What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
 
@@ -72,7 +72,7 @@ class Asks:
             field, ms = _FIELD[limit.metric]
             if getattr(first, field) is not None:
                 values = _column([_value(getattr(task, field)) for task in tasks])
-                limit = limit._replace(limit_ms=np.maximum(values * ms, _NO_TIME_MS))
+                limit = limit._replace(limit_ms=np.maximum(values * ms, NO_TIME_MS))
             limits.append(limit)
         return ask._replace(
             context_tokens=tokens,
@@ -147,14 +147,9 @@ class Asks:
                 chosen = slo(own)
             if chosen is not None:
                 asked_ms, gone_ms = chosen.value * ms, 0.0 if metric == "tpot_ms" else waited_ms
-                left = left_ms(asked_ms, gone_ms)
+                left = max(asked_ms - gone_ms, NO_TIME_MS)
                 limits.append(Limit(metric, left, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
         return tuple(limits)
-
-
-def left_ms(asked_ms: float, gone_ms: float) -> float:
-    """What is left of a limit after so much has gone by."""
-    return max(asked_ms - gone_ms, _NO_TIME_MS)
 
 
 def _column(values: Sequence[float | None]) -> Any:

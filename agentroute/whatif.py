@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from agentroute.asks import left_ms
+from agentroute.asks import NO_TIME_MS
 from agentroute.assessment import Assessment
 from agentroute.estimate import milliseconds
 from agentroute.inputs import Ask, Limit, Metric
@@ -138,9 +139,15 @@ class _Ladders:
         self.varied = {one.field: one for one in _varied(a.ask)}
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
         self._answers: dict[tuple[Field, float], int] = {}
+        self._values: dict[_Place, float | None] = {}
 
     def value(self, place: _Place) -> float | None:
         """The value there; ``None`` where it is not another, or none that a task may have."""
+        if place not in self._values:
+            self._values[place] = self._value(place)
+        return self._values[place]
+
+    def _value(self, place: _Place) -> float | None:
         base = self.varied[place.field].base
         value = base * 2.0 ** (place.side * place.far / FINEST)
         most = _WHOLE.get(place.field)
@@ -193,25 +200,26 @@ class _Ladders:
 
     def _stacked(self, rows: Sequence[tuple[Field, float]]) -> Ask:
         """The task with one field changed in each row, as arrays of shape (t, 1)."""
-        ask = self._a.ask
+        ask, values = self._a.ask, np.array([value for _, value in rows])
+        at = {name: [i for i, (field, _) in enumerate(rows) if field == name] for name in self.varied}
 
-        def column(field: Field, base: float, to: Callable[[float], float] = float) -> Any:
-            return np.array([to(value) if name == field else base for name, value in rows])[:, None]
+        def column(field: Field, base: float, to: Callable[[Any], Any] = np.asarray) -> Any:
+            filled = np.full(len(rows), base)
+            filled[at[field]] = to(values[at[field]])
+            return filled[:, None]
 
-        def isl(context: float) -> float:
-            return _expected(ask.isl, ask.context_tokens, context)
-
-        context, osl, budget = column("context_tokens", ask.context_tokens), np.full((len(rows), 1), ask.osl), None
+        context, budget = column("context_tokens", ask.context_tokens), None
         if ask.max_cost_usd is not None:
             budget = column("max_cost_usd", ask.max_cost_usd)
         limits = []
         for limit, judged in zip(ask.limits, self._judged, strict=True):
-            left = [_left(limit, field, value) for field, value in rows]
-            limits.append(limit._replace(limit_ms=np.array(left)[:, None] / judged, stat="mean"))
+            field, _ = _OF_METRIC[limit.metric]
+            left = column(field, limit.limit_ms, partial(_left, limit, field))
+            limits.append(limit._replace(limit_ms=left / judged, stat="mean"))
         return ask._replace(
             context_tokens=context,
-            isl=column("context_tokens", ask.isl, isl),
-            osl=cast(Any, osl),
+            isl=column("context_tokens", ask.isl, partial(_expected, ask.isl, ask.context_tokens)),
+            osl=cast(Any, np.full((len(rows), 1), ask.osl)),
             held_tokens=context + (ask.held_tokens - ask.context_tokens),
             shared_tokens=np.minimum(context, ask.shared_tokens),
             concurrency=column("concurrency", ask.concurrency),
@@ -222,7 +230,7 @@ class _Ladders:
     def _alone(self, row: tuple[Field, float]) -> int:
         """The answer to the task with one field changed."""
         a, many = self._a, self._stacked([row])
-        ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=_left(limit, *row)) for limit in a.ask.limits))
+        ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=float(_left(limit, *row))) for limit in a.ask.limits))
         scalars: dict[str, Any] = {}
         for name in ("context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd"):
             if (column := getattr(many, name)) is not None:
@@ -238,10 +246,10 @@ class _Ladders:
         return self._alone((place.field, value)) == d
 
 
-def _left(limit: Limit, field: Field, value: float) -> float:
-    """What is left of a limit, in milliseconds, with a field at another value."""
+def _left(limit: Limit, field: Field, value: Any) -> Any:
+    """What is left of a limit, in milliseconds, with a field at another value, or at each of several."""
     own, ms = _OF_METRIC[limit.metric]
-    return left_ms(value * ms, limit.waited_ms) if own == field else limit.limit_ms
+    return np.maximum(value * ms - limit.waited_ms, NO_TIME_MS) if own == field else limit.limit_ms
 
 
 def _below(place: _Place, step: int, finer: int) -> list[_Place]:
@@ -260,9 +268,9 @@ def _varied(ask: Ask) -> Iterator[_Varied]:
         yield _Varied("max_cost_usd", ask.max_cost_usd)
 
 
-def _expected(expected: float, context: float, changed: float) -> float:
+def _expected(expected: float, context: float, changed: Any) -> Any:
     """What is expected of a changed prompt: the same share of its upper bound."""
-    return max(1.0, min(changed, float(round(expected * changed / context))))
+    return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / context)))
 
 
 def _over_mean(a: Assessment, limit: Limit) -> Any:

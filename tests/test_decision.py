@@ -79,12 +79,24 @@ def test_an_explanation_reads_like_this() -> None:
         "refused:",
         "    tiny: 1,000 context and 100 output tokens do not fit its window of 500 (measured)",
     ]
-    assert lines[14] == "where the numbers come from (bands: 80 % of the mean):"
-    assert lines[15] == (
+    assert lines[14:17] == [
+        "what would change the answer, the smallest change first:",
+        "    small would win with a TTFT limit of 133 ms",
+        "    unknown would win with 4,000 context tokens",
+    ]
+    assert lines[18:22] == [
+        "where each clogs first (demand of limit; margin of the concurrency):",
+        " 1. KV capacity: 69 of 900 KV blocks of 16 tokens (+1200%); next window: 1,100 of 4,096 tokens "
+        "(at any concurrency)",
+        " 2. KV capacity: 69 of 200 KV blocks of 16 tokens (+100%)",
+        " 3. unknown",
+    ]
+    assert lines[23] == "where the numbers come from (bands: 80 % of the mean):"
+    assert lines[24] == (
         " 1. latency: measured, a test; this load: between measured points; window: 4,096 tokens, measured: a test; "
         "KV pool: 900 blocks of 16 tokens, measured, a test; price: measured, a test; capabilities: measured, a test"
     )
-    assert lines[17] == " 3. latency: unknown; window: unknown; KV pool: unknown; price: unknown"
+    assert lines[26] == " 3. latency: unknown; window: unknown; KV pool: unknown; price: unknown"
 
 
 @pytest.mark.parametrize("name", shipped().profile_names)

@@ -112,13 +112,14 @@ def test_the_smallest_change_is_found() -> None:
 
 def test_a_limit_that_the_loser_alone_keeps_makes_it_win() -> None:
     dear, cheap = (9.0, 9.0), (1.0, 1.0)
-    by = router(profile("big", usd_per_million=cheap), profile("fast", speed=3.0, usd_per_million=dear), objective="cost")
+    big, fast = profile("big", usd_per_million=cheap), profile("fast", speed=3.0, usd_per_million=dear)
+    by = router(big, fast, objective="cost")
     decision = by.decide(task(1_000, ttft_ms=10_000.0))
     assert decision.deployment == "big"
-    big = decision.ttft_ms
-    assert big is not None
+    kept = decision.ttft_ms
+    assert kept is not None
     # With less than the margin wanted to spare it ranks after one that has it.
-    within(decision.changes.wins["fast"], "ttft_ms", big.mean / 0.7, above=False)
+    within(decision.changes.wins["fast"], "ttft_ms", kept.mean / 0.7, above=False)
     assert str(decision.changes.wins["fast"]).startswith("with a TTFT limit of ")
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from timing import line
 
 from agentroute.catalogue import shipped
+from agentroute.decision import Decision
 from agentroute.fleet import Fleet
 from agentroute.router import Router
 from agentroute.task import Slo, Task
@@ -127,15 +128,24 @@ def decide_many() -> None:
 
 
 def explain() -> None:
-    """``Decision.explain``, which nobody pays for who does not call it."""
-    router = Router(seventeen())
-    decisions = [router.decide(task) for task in tasks(200)]
-    taken = []
-    for decision in decisions:
-        start = time.thread_time_ns()
-        decision.explain()
-        taken.append(time.thread_time_ns() - start)
-    line("explain", len(router.fleet), **percentiles(taken))
+    """``Decision.explain``, which nobody pays for who does not call it: with the figures of the eight best candidates,
+    and of all; of it what would change the answer, and the ceilings of one deployment."""
+    router = Router(thirty_two())
+    warm_up = router.decide(tasks(1)[0])
+    warm_up.explain(top=None)
+    parts: dict[str, Callable[[Decision], object]] = {
+        "explain": lambda decision: decision.explain(),
+        "explain_all": lambda decision: decision.explain(top=None),
+        "explain_changes": lambda decision: decision.changes,
+        "explain_ceilings": lambda decision: decision.ceilings(decision.deployment),
+    }
+    for name, part in parts.items():
+        taken = []
+        for decision in [router.decide(task) for task in tasks(100)]:
+            start = time.thread_time_ns()
+            part(decision)
+            taken.append(time.thread_time_ns() - start)
+        line(name, len(router.fleet), **percentiles(taken))
 
 
 def floor() -> None:
