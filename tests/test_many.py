@@ -53,7 +53,7 @@ def more(draw: st.DrawFn, one: Task) -> list[Task]:
     return found
 
 
-objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost"}))
+objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"}))
 
 
 @given(fleets(), tasks().flatmap(more), objectives, st.lists(tasks(), max_size=4), st.booleans())
@@ -72,7 +72,7 @@ def test_many_are_decided_as_each_alone(
     assert_alike(by, asked)
 
 
-@given(st.lists(tasks(), min_size=LEAST, max_size=30), st.sampled_from(sorted(OBJECTIVES)))
+@given(st.lists(tasks(), min_size=LEAST, max_size=30), st.sampled_from(sorted(set(OBJECTIVES) - {"quality"})))
 @settings(max_examples=25, deadline=None)
 def test_over_the_shipped_fleet_too(asked: list[Task], objective: str) -> None:
     assert_alike(SHIPPED, [replace(each, objective=objective, needs=frozenset()) for each in asked])

@@ -41,7 +41,7 @@ def assert_true(by: Router, decision: Decision) -> None:
         assert answer(by, decision, found.answer.of(decision.task)) == found.answer.deployment
 
 
-objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost"}))
+objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"}))
 
 
 STATS: tuple[Statistic, ...] = ("mean", "p95")
@@ -80,7 +80,7 @@ def test_a_change_applied_changes_the_answer(
     assert_true(by, decision)
 
 
-@given(asked(), st.sampled_from(sorted(OBJECTIVES)))
+@given(asked(), st.sampled_from(sorted(set(OBJECTIVES) - {"quality"})))
 @settings(max_examples=15, deadline=None)
 def test_over_the_shipped_fleet_too(one: Task, objective: str) -> None:
     try:
