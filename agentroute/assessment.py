@@ -124,11 +124,11 @@ class Assessment:
             times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
             times = curves.at(log(ask.isl), log(ask.osl), loads)
-        if state.mix is not None and state.own is not None:
-            mix = state.mix if self.fleet.aligned else state.mix.take(self.pool, 1)
-            curves.mix(times[1], ask.isl, ask.osl, mix, self.at_pool(state.own))
+        reading = None if state.queue is None or state.queue.reading is None else self.at_pool(state.queue.reading)
+        if state.resident is not None and state.own is not None:
+            curves.among(times[1], ask.isl, ask.osl, self.at_pool(state.resident), self.at_pool(state.own), reading)
         if state.cached_tokens is not None:
-            times[0] *= curves.cached_share(ask.isl, self.n_first, self.at_pool(state.cached_tokens))
+            times[0] *= curves.cached_share(ask.isl, self.at_pool(state.cached_tokens))
         self.factors: Floats | None = None
         """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
@@ -279,8 +279,8 @@ class Assessment:
     def gpu_seconds(self) -> Floats:
         """Accelerator-seconds that the request takes about: until its first token, which it has for itself, and its
         share of the steps after that, of ``SHARED_BY``."""
-        seconds: Floats = self.tpot_ms * ((self.ask.osl - 1.0) / SHARED_BY)
-        seconds += self.ttft_ms
+        seconds: Floats = self.tpot_ms * (self.ask.osl - 1.0) / np.maximum(self.n_run, SHARED_BY)
+        seconds += self.prefill_ms
         seconds *= self.fleet.gpu_ms
         return seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from agentroute.compiled import Bools, Floats
+from agentroute.compiled import Bools, Floats, Ints
 from agentroute.latency.points import Statistic
 
 LOADS = (4.0, 16.0)
@@ -66,10 +66,14 @@ class Queue(NamedTuple):
 
     backlog_ms: Floats
     """Until all prompts sent before it are read."""
-    bound: Floats | None
-    """Requests being answered there that have a time to keep; ``None``: none anywhere."""
-    room_ms: Floats | None
-    """What such a one can lose to prompts before it misses; infinite where there is none."""
+    bound: Ints | None
+    """Of the requests being answered that have a time to keep, shape (r,), the pools; ``None``: there are none."""
+    budget_ms: Floats | None
+    """What such a one could lose to the prompts of others when it was placed, shape (r,)."""
+    lost_ms: Floats | None
+    """What it has lost by now, or will to the prompts that were sent, shape (r,)."""
+    reading: Floats | None
+    """Share of its time that the pool has lately read prompts in; ``None``: none has."""
     turns: Floats | None
     """Requests a second that come there and have a TTFT to keep; ``None``: none anywhere."""
     turn_room_ms: Floats | None
@@ -87,8 +91,8 @@ class State(NamedTuple):
     """Siblings of the task that are in flight, anywhere."""
     total: float = 0.0
     """Everything in flight, anywhere."""
-    mix: Floats | None = None
-    """``latency.table.mix_of`` over our own requests there, shape (3, pools); ``None``: there are none."""
+    resident: Floats | None = None
+    """What our own requests there keep in the KV cache on average, in thousands of tokens; ``None``: there are none."""
     own: Floats | None = None
     """How many those are."""
     tpot_ms: Floats | None = None

@@ -33,20 +33,18 @@ def harm(a: Assessment) -> Floats | None:
     Those that are being answered lose its prompt's reading time, and a part of every step; those that come lose what is
     left of it by then.
     """
-    queue, promised, harmed = a.state.queue, a.state.tpot_ms, None
+    queue, harmed = a.state.queue, None
     if queue is None:
         return None
-    if queue.bound is not None and queue.room_ms is not None and promised is not None:
-        # The prompt takes a share of what they can still lose: at the whole of it, half of them miss.
-        stall = a.prefill_ms * STALL_SHARE
-        stall /= np.maximum(a.at_pool(queue.room_ms), _LEAST_ROOM_MS)
-        stall -= 1.0
-        stall /= ROOM_WIDTH
-        slower = a.tpot_ms / a.at_pool(promised)
-        slower -= 1.0
-        slower /= OWN_WIDTH
-        harmed = _chance(np.maximum(stall, slower, out=stall))
-        harmed *= a.at_pool(queue.bound)
+    if queue.bound is not None and queue.budget_ms is not None and queue.lost_ms is not None:
+        # Who has lost all that it could misses by half a chance; what counts is what the prompt adds to that.
+        stall = np.zeros(len(a.state.held))
+        stall[a.pool] = np.nan_to_num(a.prefill_ms) * STALL_SHARE
+        lost = queue.lost_ms / queue.budget_ms
+        after = lost + stall.take(queue.bound) / queue.budget_ms
+        more = _chance((after - 1.0) / ROOM_WIDTH)
+        more -= _chance((lost - 1.0) / ROOM_WIDTH)
+        harmed = np.bincount(queue.bound, more, len(stall)).astype(np.float64).take(a.pool)
     if queue.turns is not None and queue.turn_room_ms is not None:
         over = a.at_pool(queue.backlog_ms) - a.at_pool(queue.turn_room_ms)
         later = np.maximum(over + a.prefill_ms, 0.0)

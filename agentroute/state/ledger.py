@@ -32,8 +32,8 @@ class Hold:
     group: Hashable
     """What siblings share; ``None``: it has none."""
     shared: Shared | None = None
-    mix: Floats | None = None
-    """What it adds to ``Ledger.mix``, shape (3,)."""
+    resident: float = 0.0
+    """What it keeps in the KV cache on average, in thousands of tokens."""
     tpot_ms: float = inf
     """The TPOT that was promised to it; infinite: none."""
     at: float = 0.0
@@ -69,8 +69,8 @@ class Ledger:
     """Blocks held, by pool."""
     in_flight: Floats = field(init=False)
     """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
-    mix: Floats = field(init=False)
-    """Sums of the requests' ``mix``, shape (3, pools)."""
+    resident: Floats = field(init=False)
+    """Sums of the requests' ``resident``, by pool."""
     tpot_ms: Floats = field(init=False)
     """The least TPOT that was promised to a request there; infinite where none was."""
     total: int = 0
@@ -89,7 +89,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         pools = len(self.capacity)
-        self.held, self.in_flight, self.mix = np.zeros(pools), np.zeros(pools), np.zeros((3, pools))
+        self.held, self.in_flight, self.resident = np.zeros(pools), np.zeros(pools), np.zeros(pools)
         self.tpot_ms = np.full(pools, inf)
         self._promises = [[] for _ in range(pools)]
         self._holds = [set() for _ in range(pools)]
@@ -106,7 +106,7 @@ class Ledger:
         group: Hashable = None,
         *,
         shared: Shared | None = None,
-        mix: Floats | None = None,
+        resident: float = 0.0,
         tpot_ms: float = inf,
         foreign: float = 0.0,
         at: float = 0.0,
@@ -125,7 +125,7 @@ class Ledger:
                 more = blocks
         if self.held[pool] + more + foreign > self.capacity[pool]:
             return None
-        hold = Hold(pool, blocks, group, shared, mix, tpot_ms, at, prompt_blocks, service_s)
+        hold = Hold(pool, blocks, group, shared, resident, tpot_ms, at, prompt_blocks, service_s)
         if shared is not None:
             if standing is None:
                 self._shared[pool, shared.hash] = [1, shared.blocks]
@@ -209,12 +209,11 @@ class Ledger:
         self.held[pool] += blocks
         self.in_flight[pool] += count
         self.total += count
-        if hold.mix is not None:
-            self.mix = self.mix.copy()
-            if self.in_flight[pool]:
-                self.mix[:, pool] += count * hold.mix
-            else:
-                self.mix[:, pool] = 0.0  # rounding does not add up
+        self.resident = self.resident.copy()
+        if self.in_flight[pool]:
+            self.resident[pool] += count * hold.resident
+        else:
+            self.resident[pool] = 0.0  # rounding does not add up
         if group is not None:
             self._siblings[group] = self._siblings.get(group, 0) + count
             if not self._siblings[group]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.inputs import State
-from agentroute.latency.table import mix_of
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
@@ -78,7 +77,7 @@ class Situation:
             in_flight,
             siblings,
             total,
-            ledger.mix if own else None,
+            ledger.resident if own else None,
             ledger.in_flight if own else None,
             ledger.tpot_ms if ledger.promised else None,
             self.prefills.queue(now),
@@ -105,7 +104,7 @@ class Situation:
             int(units),
             group,
             shared=shared,
-            mix=mix_of(ask.isl, ask.osl, cached),
+            resident=(ask.isl + ask.osl / 2.0) / 1_000.0,
             tpot_ms=promised_tpot_ms(a, d),
             foreign=float(self.foreign.current(now).blocks[pool]),
             at=now,
@@ -208,12 +207,13 @@ def _by_tokens(mark: Mark) -> int:
 
 def budget_ms(a: Assessment, d: int) -> float:
     """What a task placed at ``d`` can lose to others' prompts while it is answered, by its SLOs; infinite: any."""
-    least = inf
+    least, reading = inf, a.state.queue.reading if a.state.queue else None
+    lost_ms = 0.0 if reading is None else float(a.tpot_ms[d] * reading[a.pool[d]])
     for limit in a.ask.limits:
         if limit.metric == "tpot_ms":
-            least = min(least, (limit.limit_ms - float(a.tpot_ms[d])) * a.ask.osl)
+            least = min(least, (limit.limit_ms - (float(a.tpot_ms[d]) - lost_ms)) * a.ask.osl)
         elif limit.metric == "e2e_ms":
-            least = min(least, limit.limit_ms - float(a.e2e_ms[d]))
+            least = min(least, limit.limit_ms - float(a.e2e_ms[d]) + lost_ms * a.ask.osl)
     return least
 
 
