@@ -23,6 +23,7 @@ from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
+from agentroute.state.steady import steady
 from agentroute.task import Task
 from agentroute.waiting import Delay, Ticket, Waiting
 
@@ -34,8 +35,8 @@ class Router:
     """Decides where tasks go. Thread-safe.
 
     ``objective`` applies where neither task nor route names one, ``quality`` says how good models are at what (by model
-    and skill, on a scale of your own); ``clock`` gives seconds that never go back. Raises ``UnknownNameError`` for an
-    objective or an allowed deployment that does not exist.
+    and skill, on a scale of your own); ``clock`` gives seconds, which stand still where it is set back. Raises
+    ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class Router:
                 raise UsageError(f"route names must differ, got {route.name!r} twice")
             by_name[route.name] = route
         self.routes: Mapping[str, Route] = MappingProxyType(by_name)
-        self._clock = clock
+        self._clock = steady(clock)
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._situation = Situation(self._compiled)
-        self._waiting = Waiting(self._place, clock)
+        self._waiting = Waiting(self._place, self._clock)
         self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
@@ -124,7 +125,7 @@ class Router:
         more is placed where it harms nobody; who never could is refused. ``on_done`` is called by whichever thread
         makes room; the ticket's lease is then the receiver's to release.
         """
-        return self._waiting.join(task, on_done)
+        return self._waiting.join(task, on_done, self.routes.get(task.route))
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
         """Place those that wait, as far as there is room now; those that wait no longer are returned.
@@ -217,8 +218,10 @@ class Router:
             blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
             return self._situation.ledger.extend(placed.hold, blocks)
 
-    def _place(self, task: Task, waited_s: float, closed: frozenset[int], at_any_price: bool) -> Lease | Delay:
+    def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None, at_any_price: bool) -> Lease | Delay:
         """A lease where the task keeps its SLOs and lets others keep theirs; else why not.
+
+        ``closed`` are pools that it has no place in, ``None``: all of them.
 
         Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
         """
