@@ -52,13 +52,15 @@ class Situation:
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
         self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
 
-    def state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
-        """What ``task`` meets at ``now``, with no place for it in the pools ``closed``."""
+    def state(self, task: Task, now: float, closed: frozenset[int] | None = frozenset()) -> State:
+        """What ``task`` meets at ``now``, with no place for it in the pools ``closed`` (``None``: in none at all)."""
         ledger = self.ledger
         ledger.settle(now)
         held, in_flight, total = self._both(now)
         own, up = ledger.total > 0, self.breaker.closed(now)
-        if closed:
+        if closed is None:
+            up = np.zeros(len(held), dtype=np.bool_)
+        elif closed:
             up = np.ones(len(held), dtype=np.bool_) if up is None else up.copy()
             up[list(closed)] = False
         siblings, shared = 0, None
