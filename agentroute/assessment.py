@@ -150,6 +150,11 @@ class Assessment:
             units = units - self.shared_units * self.state.shared.take(self.pool)
         return units
 
+    @property
+    def least_units(self) -> Floats:
+        """The same, if siblings held what they share everywhere."""
+        return self._blocks(self.ask.held_tokens) - self.shared_units
+
     @cached_property
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
@@ -267,6 +272,12 @@ class Assessment:
             return mean
         factor: Floats = np.array([self.tail(d, limit) or 1.0 + self.band(d, limit.metric) for d in range(len(mean))])
         return mean * factor
+
+    def slack_ms(self, d: int, *, hard: bool = False) -> float:
+        """How much longer a task could wait and still keep its SLOs (its hard ones) at deployment ``d``; infinite: for
+        ever."""
+        waiting = [limit for limit in self.ask.limits if limit.metric != "tpot_ms" and limit.hard >= hard]
+        return min((limit.limit_ms - float(self.judged_ms(limit)[d]) for limit in waiting), default=float("inf"))
 
     def tail(self, d: int, limit: Limit) -> float | None:
         """The most that a limit's statistic was measured over the mean at deployment ``d``; ``None``: not measured."""

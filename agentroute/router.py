@@ -60,7 +60,7 @@ class Router:
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._situation = Situation(self._compiled)
-        self._waiting = Waiting(self._place, self._clock)
+        self._waiting = Waiting(self._place, self._room, self._clock)
         self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
@@ -245,7 +245,19 @@ class Router:
         hopeless = bool(idle.rank[first] >= MISSED)
         if hopeless and best is not None and not assessment.rank[best] & HARM:
             return best
-        return Delay(hopeless, None if best is not None else int(idle.pool[first]))
+        if best is not None:
+            return Delay(hopeless)
+        slack_s = idle.slack_ms(first, hard=hopeless) / 1_000.0
+        return Delay(hopeless, int(idle.pool[first]), assessment.least_units, slack_s)
+
+    def _room(self, delay: Delay) -> bool:
+        """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""
+        fleet = self._compiled
+        if delay.blocks is None or fleet.replicated:
+            return True
+        with self._lock:
+            held = self._situation.held(self._now())
+        return bool((held.take(fleet.first_pool) + delay.blocks <= fleet.blocks).any())
 
     def _lease(self, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""

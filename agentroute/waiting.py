@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentroute.errors import AgentrouteError, UsageError
 from agentroute.route import Route, soft
 from agentroute.task import PRIORITIES, Task, slo
@@ -38,11 +41,17 @@ class Delay:
     """Whether its SLOs could not be kept any more, even by an idle fleet."""
     pool: int | None = None
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
+    blocks: NDArray[np.float64] | None = None
+    """What it needs at each deployment at the least, where it waits for room."""
+    slack_s: float = math.inf
+    """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
 
 
 Place = Callable[[Task, float, "frozenset[int] | None", bool], "Lease | Delay"]
 """Place a task that has waited so many seconds, but in none of these pools (``None``: nowhere, only say why); at any
 price, or only where it harms nobody. Raises what it is refused with."""
+Room = Callable[[Delay], bool]
+"""Whether there may be room by now for who waits for it; without, nothing else need be looked at."""
 
 
 class Ticket:
@@ -56,6 +65,8 @@ class Ticket:
         self.refused: AgentrouteError | None = None
         self.cancelled = False
         self.delay = Delay()
+        self.hope_until = -math.inf
+        """Until then only room can change where it stands."""
         self._queue, self._on_done = queue, on_done
         self.number = next(queue.numbers)
         """Of those that came at the same time, the one with the lower number was first."""
@@ -95,8 +106,8 @@ class Ticket:
 class Waiting:
     """The queue. Thread-safe; callbacks are called outside its lock, by whichever thread placed them."""
 
-    def __init__(self, place: Place, clock: Callable[[], float]) -> None:
-        self._place, self._clock = place, clock
+    def __init__(self, place: Place, room: Room, clock: Callable[[], float]) -> None:
+        self._place, self._room, self._clock = place, room, clock
         self._tickets: list[Ticket] = []
         self._looked_at = -math.inf
         self.numbers = count()
@@ -172,17 +183,21 @@ class Waiting:
             if waited_s < AGE_S and ticket.task in delayed:
                 ticket.delay = delayed[ticket.task]
                 continue
-            try:
-                found = self._place(ticket.task, waited_s, frozenset(reserved), waited_s >= AGE_S)
-            except AgentrouteError as refused:
-                ticket._finish(None, refused)
-                done.append(ticket)
-                continue
-            if not isinstance(found, Delay):
-                ticket._finish(found, None)
-                done.append(ticket)
-                continue
-            ticket.delay = found
+            if now < ticket.hope_until and not self._room(ticket.delay):
+                found = ticket.delay
+            else:
+                try:
+                    answer = self._place(ticket.task, waited_s, frozenset(reserved), waited_s >= AGE_S)
+                except AgentrouteError as refused:
+                    ticket._finish(None, refused)
+                    done.append(ticket)
+                    continue
+                if not isinstance(answer, Delay):
+                    ticket._finish(answer, None)
+                    done.append(ticket)
+                    continue
+                ticket.delay = found = answer
+                ticket.hope_until = now + found.slack_s
             if not found.hopeless:  # one that came later may still have hope
                 delayed[ticket.task] = found
             if found.pool is not None and waited_s >= RESERVE_S:

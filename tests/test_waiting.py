@@ -20,7 +20,7 @@ from agentroute.route import Route
 from agentroute.router import Lease, Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
-from agentroute.waiting import AGE_S, MOST_TRIED, RESERVE_S, Ticket
+from agentroute.waiting import AGE_S, MOST_TRIED, RESERVE_S, Delay, Ticket
 
 SMALL, LARGE = task(context=1_000), task(context=4_000)
 UNITS = {SMALL: 69, LARGE: 257}
@@ -211,6 +211,17 @@ def test_what_one_has_missed_its_equal_that_came_later_may_still_keep() -> None:
     assert desk.serve(2) == ["in time", "late"]
 
 
+def test_who_has_missed_a_soft_limit_is_refused_once_its_hard_one_has_passed() -> None:
+    desk = one()
+    ticket = desk.queue("late", replace(SMALL, ttft_ms=Slo(5_000.0, hard=False), deadline_s=10.0))
+    desk.clock.now += 6.0
+    assert desk.router.pump() == []
+    assert ticket.delay.hopeless
+    desk.clock.now += 4.0
+    assert desk.router.pump() == [ticket]
+    assert isinstance(ticket.refused, NoFeasibleDeployment)
+
+
 # ---- a place is kept for who is large
 
 
@@ -363,6 +374,42 @@ def test_a_dropped_lease_makes_room_when_somebody_looks() -> None:
     ticket = desk.queue("first")
     desk.busy.clear()
     assert desk.router.pump() == [ticket]
+
+
+def test_while_there_is_no_room_nobody_is_assessed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision for each of those that wait, whenever anybody is done, would be most of the work of a full fleet."""
+    desk = Desk(profile(kv_blocks=4 * UNITS[SMALL])).fill()
+    for i in range(20):
+        late = Slo(0.001, hard=False) if i % 2 else None
+        desk.queue(f"large {i}", replace(LARGE, ttft_ms=late, deadline_s=1_000.0 + i))
+    tried: list[float] = []
+    place = desk.router._waiting._place
+
+    def counted(asked: Task, waited_s: float, closed: frozenset[int] | None, at_any_price: bool) -> Lease | Delay:
+        tried.append(waited_s)
+        return place(asked, waited_s, closed, at_any_price)
+
+    monkeypatch.setattr(desk.router._waiting, "_place", counted)
+    desk.free()
+    desk.free()
+    assert tried == []
+    desk.free()
+    desk.free()
+    assert desk.placed == ["large 0"]
+
+
+def test_room_of_a_prefix_that_siblings_hold_is_room() -> None:
+    """A sibling needs 69 blocks, 62 of them the prefix that is held already: 7 are enough."""
+    desk = Desk(profile(kv_blocks=100, prefixes=True))
+    sibling = replace(SMALL, concurrency=4, group="g", shared_prefix_tokens=992)
+    stranger = desk.router.acquire(task(context=400))
+    ticket = desk.queue("sibling", sibling)
+    assert not ticket.done
+    stranger.release(after_s=1.0)
+    desk.clock.now += 1.0
+    with desk.router.acquire(replace(sibling, context_tokens=993, max_output_tokens=1)) as first:
+        assert first.blocks == 63
+        assert desk.router.pump() == [ticket]
 
 
 # ---- callbacks

@@ -85,6 +85,11 @@ class Situation:
             None if factors is None else factors.copy(),
         )
 
+    def held(self, now: float) -> Floats:
+        """Blocks of each pool that our own calls hold, and those that others use."""
+        self.ledger.settle(now)
+        return self._both(now)[0]
+
     def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
         """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
         a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
