@@ -1,8 +1,9 @@
 """The router's own queue: who waits for room, in which order, and for how long about.
 
-A request waits here rather than in an engine's queue: here it can still go elsewhere, and does not slow down those that
-run. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due before the
-others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for ever.
+A request that finds no room waits here rather than in an engine's queue: here it can still go elsewhere, and nothing is
+over-committed. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due
+before the others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for
+ever.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from agentroute.router import Lease
 
 AGE_S = 30.0
-"""Who has waited so long counts as one priority higher, and is placed even where it makes others slower. Assumed."""
+"""Who has waited so long counts as one priority higher. Assumed."""
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
 MOST_TRIED = 64
@@ -47,9 +48,9 @@ class Delay:
     """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
 
 
-Place = Callable[[Task, float, "frozenset[int] | None", bool], "Lease | Delay"]
-"""Place a task that has waited so many seconds, but in none of these pools (``None``: nowhere, only say why); at any
-price, or only where it harms nobody. Raises what it is refused with."""
+Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
+"""Place a task that has waited so many seconds, but in none of these pools (``None``: nowhere, only say why). Raises
+what it is refused with."""
 Room = Callable[[Delay], bool]
 """Whether there may be room by now for who waits for it; without, nothing else need be looked at."""
 
@@ -124,7 +125,7 @@ class Waiting:
         ticket = Ticket(self, task, self._clock(), on_done, route)
         if len(self._tickets) >= MOST_TRIED:
             try:
-                self._place(task, 0.0, None, False)
+                self._place(task, 0.0, None)
             except AgentrouteError as refused:
                 ticket._finish(None, refused)
                 ticket._tell()
@@ -187,7 +188,7 @@ class Waiting:
                 found = ticket.delay
             else:
                 try:
-                    answer = self._place(ticket.task, waited_s, frozenset(reserved), waited_s >= AGE_S)
+                    answer = self._place(ticket.task, waited_s, frozenset(reserved))
                 except AgentrouteError as refused:
                     ticket._finish(None, refused)
                     done.append(ticket)

@@ -137,21 +137,6 @@ def test_waiting_raises_the_priority_so_that_nobody_waits_for_ever() -> None:
     assert desk.serve(3) == ["batch", "fresh", "fresher"]
 
 
-def test_who_has_aged_is_placed_where_it_makes_others_slower_and_nobody_before() -> None:
-    """The promise of another's TPOT is kept for ``AGE_S``, and then no longer."""
-    desk = Desk(profile(kv_blocks=10_000))
-    tpot_ms = desk.router.decide(SMALL).tpot_ms
-    assert tpot_ms is not None
-    desk.busy.append(desk.router.acquire(replace(SMALL, tpot_ms=tpot_ms.mean * 1.001)))
-    ticket = desk.queue("first")
-    assert not ticket.done
-    desk.clock.now += AGE_S - 0.1
-    desk.router.pump()
-    assert not ticket.done
-    desk.clock.now += 0.2
-    assert desk.router.pump() == [ticket]
-
-
 # ---- who cannot keep its SLOs any more, and who never could
 
 
@@ -385,9 +370,9 @@ def test_while_there_is_no_room_nobody_is_assessed_again(monkeypatch: pytest.Mon
     tried: list[float] = []
     place = desk.router._waiting._place
 
-    def counted(asked: Task, waited_s: float, closed: frozenset[int] | None, at_any_price: bool) -> Lease | Delay:
+    def counted(asked: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
         tried.append(waited_s)
-        return place(asked, waited_s, closed, at_any_price)
+        return place(asked, waited_s, closed)
 
     monkeypatch.setattr(desk.router._waiting, "_place", counted)
     desk.free()
