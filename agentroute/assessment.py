@@ -177,6 +177,12 @@ class Assessment:
             offered, unknown = fleet.capability_mask(ask.needs)
             able = _and(able, offered)
             rank = rank + unknown
+        self.cramped: Bools | None = None
+        """Where the next steps of the task's conversation would not fit; ``None``: nowhere."""
+        if _some(ask.grown_tokens > min(fleet.least_window_tokens, fleet.least_request_tokens)):
+            over = self._blocks(ask.grown_tokens) > fleet.request_blocks
+            self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
+            rank = rank | self.cramped
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
         if ask.max_cost_usd is not None:
@@ -192,7 +198,7 @@ class Assessment:
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
         self.known_rank: Ints = rank
-        """1 for an unknown KV pool, and 2 for an unknown capability."""
+        """1 for an unknown KV pool, or a conversation that would soon not fit, and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
