@@ -88,12 +88,12 @@ class Assessment:
     @cached_property
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
-        return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
+        return self.fleet.block_table.whole(self.ask.shared_tokens) * self.fleet.keeps_prefixes
 
     def _blocks(self, tokens: Floats | float) -> Floats:
         if not self.ask.output_is_set:
             tokens = np.minimum(self.fleet.window_tokens, tokens)
-        return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
+        return self.fleet.block_table.units(tokens)
 
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""

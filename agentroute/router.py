@@ -229,7 +229,7 @@ class Router:
             if placed is None:
                 return True
             tokens = lease.decision.task.context_tokens + output_tokens
-            blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
+            blocks = self._compiled.block_table.units_at(placed.deployment, tokens)
             return self._situation.ledger.extend(placed.hold, blocks)
 
     def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:

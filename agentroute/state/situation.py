@@ -116,7 +116,7 @@ class Situation:
             tpot_ms=promised_tpot_ms(a, d),
             foreign=float(self.foreign.current(now).blocks[pool]),
             at=now,
-            prompt_blocks=int(-(-ask.context_tokens // self._fleet.block_tokens[d])),
+            prompt_blocks=self._fleet.block_table.units_at(d, ask.context_tokens),
             service_s=service_s if service_s == service_s else 0.0,
         )
         if hold is None:
