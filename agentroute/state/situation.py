@@ -71,7 +71,7 @@ class Situation:
         if own and task.concurrency > 1:
             group = group_of(task)
             siblings = ledger.siblings(group)
-            if task.shared_prefix_tokens and (pools := ledger.holds_shared(group)):
+            if task.shared_prefix_tokens and (pools := ledger.holds_shared((group, task.shared_prefix_tokens))):
                 shared = np.zeros(len(held), dtype=np.bool_)
                 shared[pools] = True
         factors = self.corrections.factors(task.expected_context_tokens or task.context_tokens, now)
@@ -101,7 +101,8 @@ class Situation:
         group, marks = group_of(task), marks_of(task)
         units, shared = float(a.units[d]), None
         if task.shared_prefix_tokens and group is not None and self._fleet.keeps_prefixes[d]:
-            shared = Shared(group, int(a.shared_units[d]))
+            # Siblings that say they share more, or less, do not share these blocks.
+            shared = Shared((group, task.shared_prefix_tokens), int(a.shared_units[d]))
             if a.state.shared is not None and a.state.shared[pool]:
                 units += shared.blocks  # ``units`` left them out, the ledger wants all
         cached = 0.0 if a.state.cached_tokens is None else min(float(a.state.cached_tokens[pool]), ask.isl)
