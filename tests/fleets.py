@@ -134,6 +134,8 @@ def assert_nothing_is_held(by: Router) -> None:
     assert not ledger.in_flight.any()
     assert not ledger.mix.any()
     assert np.isposinf(ledger.tpot_ms).all()
+    assert not any(by._situation.prefills._keys)
+    assert not by._situation.prefills._any_bound
 
 
 class Clock:
