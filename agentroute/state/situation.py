@@ -123,7 +123,7 @@ class Situation:
         if hold is None:
             return None
         if marks:
-            self.affinity.learn(pool, marks, now, ask.isl - cached)
+            self.affinity.learn(pool, self._learnt(task, marks, now), now, ask.isl - cached)
         if a.factors is not None:
             times = [times[i] / float(a.factors[i, d]) for i in range(2)]
         reading = self.prefills.sent(
@@ -131,6 +131,18 @@ class Situation:
         )
         probe = self.breaker.probe_started(pool, now)
         return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
+
+    def _learnt(self, task: Task, marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
+        """``marks`` with that of the parent's conversation as long as it is known to be: beyond it the prompt is the
+        task's own, and not that of the parent's other children."""
+        if task.parent_session_id is None:
+            return marks
+        parent = named("session", task.parent_session_id, task.context_tokens)
+        warm = self.affinity.warm_tokens((parent,), now)
+        others = tuple(mark for mark in marks if mark.hash != parent.hash)
+        if warm is None:
+            return others
+        return tuple(sorted((*others, Mark(parent.hash, int(warm.max()))), key=_by_tokens))
 
     def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
         """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
