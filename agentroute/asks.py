@@ -21,6 +21,10 @@ _METRICS: tuple[tuple[Metric, str, float], ...] = (
     ("e2e_ms", "deadline_s", 1_000.0),
 )
 """The metric, the field that limits it, and milliseconds in the field's unit."""
+STEPS_AHEAD = 4
+"""Steps of a conversation that should still fit where one is placed: moving it costs its whole prompt. Assumed."""
+FIRST_STEPS = 4
+"""Which step a prompt is taken for, where a conversation does not say: its context has come in so many. Assumed."""
 _NO_TIME_MS = 1e-6
 """What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
@@ -54,6 +58,7 @@ class Asks:
             self._limits(task, route, waited_s * 1_000.0),
             self._allowed(task, route),
             task.max_cost_usd,
+            _grown_tokens(task) + output if task.session_id else 0.0,
         )
 
     def mask(self, names: Collection[str], value: bool = True) -> Bools:
@@ -121,6 +126,11 @@ class Asks:
                 left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
                 limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
         return tuple(limits)
+
+
+def _grown_tokens(task: Task) -> float:
+    """Prompt tokens some steps on, each of which adds as much as those so far did."""
+    return task.context_tokens * (1.0 + STEPS_AHEAD / (task.step or FIRST_STEPS))
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

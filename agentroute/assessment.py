@@ -80,15 +80,20 @@ class Assessment:
             units = units - self.shared_units * self.state.shared.take(self.pool)
         return units
 
+    @property
+    def least_units(self) -> Floats:
+        """The same, if siblings held what they share everywhere."""
+        return self._blocks(self.ask.held_tokens) - self.shared_units
+
     @cached_property
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
-        return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
+        return self.fleet.block_table.whole(self.ask.shared_tokens) * self.fleet.keeps_prefixes
 
     def _blocks(self, tokens: Floats | float) -> Floats:
         if not self.ask.output_is_set:
             tokens = np.minimum(self.fleet.window_tokens, tokens)
-        return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
+        return self.fleet.block_table.units(tokens)
 
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
@@ -172,6 +177,12 @@ class Assessment:
             offered, unknown = fleet.capability_mask(ask.needs)
             able = _and(able, offered)
             rank = rank + unknown
+        self.cramped: Bools | None = None
+        """Where the next steps of the task's conversation would not fit; ``None``: nowhere."""
+        if _some(ask.grown_tokens > min(fleet.least_window_tokens, fleet.least_request_tokens)):
+            over = self._blocks(ask.grown_tokens) > fleet.request_blocks
+            self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
+            rank = rank | self.cramped
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
         if ask.max_cost_usd is not None:
@@ -187,7 +198,7 @@ class Assessment:
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
         self.known_rank: Ints = rank
-        """1 for an unknown KV pool, and 2 for an unknown capability."""
+        """1 for an unknown KV pool, or a conversation that would soon not fit, and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
@@ -225,6 +236,12 @@ class Assessment:
             return mean
         factor: Floats = np.array([self.tail(d, limit) or 1.0 + self.band(d, limit.metric) for d in range(len(mean))])
         return mean * factor
+
+    def slack_ms(self, d: int, *, hard: bool = False) -> float:
+        """How much longer a task could wait and still keep its SLOs (its hard ones) at deployment ``d``; infinite: for
+        ever."""
+        waiting = [limit for limit in self.ask.limits if limit.metric != "tpot_ms" and limit.hard >= hard]
+        return min((limit.limit_ms - float(self.judged_ms(limit)[d]) for limit in waiting), default=float("inf"))
 
     def tail(self, d: int, limit: Limit) -> float | None:
         """The most that a limit's statistic was measured over the mean at deployment ``d``; ``None``: not measured."""
