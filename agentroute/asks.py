@@ -23,6 +23,10 @@ _METRICS: tuple[tuple[Metric, str, float], ...] = (
 )
 """The metric, the field that limits it, and milliseconds in the field's unit."""
 _FIELD = {metric: (field, ms) for metric, field, ms in _METRICS}
+STEPS_AHEAD = 4
+"""Steps of a conversation that should still fit where one is placed: moving it costs its whole prompt. Assumed."""
+FIRST_STEPS = 4
+"""Which step a prompt is taken for, where a conversation does not say: its context has come in so many. Assumed."""
 NO_TIME_MS = 1e-6
 """What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
 
@@ -56,12 +60,13 @@ class Asks:
             self._limits(task, route, waited_s * 1_000.0),
             self._allowed(task, route),
             task.max_cost_usd,
+            _grown_tokens(task, output),
         )
 
     def stack(self, tasks: Sequence[Task], route: Route, ask: Ask) -> Ask:
         """Tasks of one kind (``agentroute.many``) as one; ``ask`` is the first one's.
 
-        The fields that may differ are arrays of shape (t, 1).
+        The fields that may differ are arrays of shape (t, 1); what is 0 of all stays a number.
         """
         first = tasks[0]
         tokens = _column([task.context_tokens for task in tasks])
@@ -80,9 +85,13 @@ class Asks:
             osl=_expected([task.expected_output_tokens for task in tasks], planned),
             output_tokens=output,
             held_tokens=tokens + planned,
+            shared_tokens=_column_of_any([task.shared_prefix_tokens for task in tasks]),
             concurrency=_column([task.concurrency for task in tasks]),
             limits=tuple(limits),
             max_cost_usd=None if first.max_cost_usd is None else _column([task.max_cost_usd for task in tasks]),
+            grown_tokens=_column_of_any(
+                [_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks]
+            ),
         )
 
     def mask(self, names: Collection[str], value: bool = True) -> Bools:
@@ -152,8 +161,19 @@ class Asks:
         return tuple(limits)
 
 
+def _grown_tokens(task: Task, output: int) -> float:
+    """Prompt and answer some steps on, each of which adds as much as those so far did; 0: it is no step of anything."""
+    if not task.session_id:
+        return 0.0
+    return task.context_tokens * (1.0 + STEPS_AHEAD / (task.step or FIRST_STEPS)) + output
+
+
 def _column(values: Sequence[float | None]) -> Any:
     return np.array(values, dtype=np.float64)[:, None]
+
+
+def _column_of_any(values: Sequence[float]) -> Any:
+    return _column(values) if any(values) else 0.0
 
 
 def _expected(values: Sequence[float | None], planned: Any) -> Any:

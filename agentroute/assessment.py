@@ -81,16 +81,21 @@ class Assessment:
             units = units - self.shared_units * self.state.shared.take(self.pool)
         return units
 
+    @property
+    def least_units(self) -> Floats:
+        """The same, if siblings held what they share everywhere."""
+        return self.blocks_of(self.ask.held_tokens) - self.shared_units
+
     @cached_property
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
-        return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
+        return self.fleet.block_table.whole(self.ask.shared_tokens) * self.fleet.keeps_prefixes
 
     def blocks_of(self, tokens: Floats | float) -> Floats:
         """Blocks of so many tokens of one request; where its answer has no length, no more than the window's."""
         if not self.ask.output_is_set:
             tokens = np.minimum(self.fleet.window_tokens, tokens)
-        return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
+        return self.fleet.block_table.units(tokens)
 
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
@@ -130,11 +135,11 @@ class Assessment:
             times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
             times = curves.at(log(ask.isl), log(ask.osl), loads)
-        if state.mix is not None and state.own is not None:
-            mix = state.mix if self.fleet.aligned else state.mix.take(self.pool, 1)
-            curves.mix(times[1], ask.isl, ask.osl, mix, self.at_pool(state.own))
+        reading = None if state.queue is None or state.queue.reading is None else self.at_pool(state.queue.reading)
+        if state.resident is not None and state.own is not None:
+            curves.among(times[1], ask.isl, ask.osl, self.at_pool(state.resident), self.at_pool(state.own), reading)
         if state.cached_tokens is not None:
-            times[0] *= curves.cached_share(ask.isl, self.n_first, self.at_pool(state.cached_tokens))
+            times[0] *= curves.cached_share(ask.isl, self.at_pool(state.cached_tokens))
         self.factors: Floats | None = None
         """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
@@ -178,6 +183,12 @@ class Assessment:
             offered, unknown = fleet.capability_mask(ask.needs)
             able = _and(able, offered)
             rank = rank + unknown
+        self.cramped: Bools | None = None
+        """Where the next steps of the task's conversation would not fit; ``None``: nowhere."""
+        if _some(ask.grown_tokens > min(fleet.least_window_tokens, fleet.least_request_tokens)):
+            over = self.blocks_of(ask.grown_tokens) > fleet.request_blocks
+            self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
+            rank = rank | self.cramped
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
         if ask.max_cost_usd is not None:
@@ -193,7 +204,7 @@ class Assessment:
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
         self.known_rank: Ints = rank
-        """1 for an unknown KV pool, and 2 for an unknown capability."""
+        """1 for an unknown KV pool, or a conversation that would soon not fit, and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
@@ -231,6 +242,12 @@ class Assessment:
             return mean
         factor: Floats = np.array([self.tail(d, limit) or 1.0 + self.band(d, limit.metric) for d in range(len(mean))])
         return mean * factor
+
+    def slack_ms(self, d: int, *, hard: bool = False) -> float:
+        """How much longer a task could wait and still keep its SLOs (its hard ones) at deployment ``d``; infinite: for
+        ever."""
+        waiting = [limit for limit in self.ask.limits if limit.metric != "tpot_ms" and limit.hard >= hard]
+        return min((limit.limit_ms - float(self.judged_ms(limit)[d]) for limit in waiting), default=float("inf"))
 
     def tail(self, d: int, limit: Limit) -> float | None:
         """The most that a limit's statistic was measured over the mean at deployment ``d``; ``None``: not measured."""
@@ -285,8 +302,8 @@ class Assessment:
     def gpu_seconds(self) -> Floats:
         """Accelerator-seconds that the request takes about: until its first token, which it has for itself, and its
         share of the steps after that, of ``SHARED_BY``."""
-        seconds: Floats = self.tpot_ms * ((self.ask.osl - 1.0) / SHARED_BY)
-        seconds += self.ttft_ms
+        seconds: Floats = self.tpot_ms * (self.ask.osl - 1.0) / np.maximum(self.n_run, SHARED_BY)
+        seconds += self.prefill_ms
         seconds *= self.fleet.gpu_ms
         return seconds
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.blocks import BlockTable, kv_pool
 from agentroute.capacity.kv import Unknown
+from agentroute.capacity.pool import KvPool
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.curve import Curve
@@ -47,6 +49,9 @@ class CompiledFleet:
     and ``LEAST_SLOTS`` at the least."""
     least_slots: float
     block_tokens: Floats
+    """Of the smallest block."""
+    block_table: BlockTable
+    """How many blocks a request takes."""
     request_blocks: Floats
     """Blocks that one request can have at most: those of one KV memory."""
     least_request_tokens: float
@@ -90,7 +95,7 @@ class CompiledFleet:
     def of(cls, fleet: Fleet) -> CompiledFleet:
         """Compile ``fleet``: fits the curves and gives every endpoint its pool."""
         deployments = fleet.deployments
-        known = [d.profile.pool for d in deployments]
+        known = [_pool(d) for d in deployments]
         indices, pool_blocks = pools(deployments)
         prices = np.array([_prices(d) for d in deployments])
         curves = [_curve(d) for d in deployments]
@@ -107,8 +112,9 @@ class CompiledFleet:
             slots=slots,
             least_slots=float(slots.min()),
             block_tokens=block_tokens,
+            block_table=BlockTable.of(known),
             request_blocks=request_blocks,
-            least_request_tokens=float((request_blocks * block_tokens).min()),
+            least_request_tokens=float(min(pool.longest_tokens() if pool else np.inf for pool in known)),
             blocks=np.array([_blocks(d) for d in deployments], dtype=np.float64),
             endpoints=np.array([max(1, len(d.urls)) for d in deployments], dtype=np.float64),
             known_pool=np.array([pool is not None for pool in known]),
@@ -192,9 +198,14 @@ def _believed(deployment: Deployment, curve: Curve | None) -> float:
     return max(round(curve.most_n, 6) * BEYOND_MEASURED, least)
 
 
+def _pool(deployment: Deployment) -> KvPool | None:
+    """One KV memory in the engine's blocks."""
+    return kv_pool(deployment, window_tokens(deployment)[0])
+
+
 def _blocks(deployment: Deployment) -> float:
     """Usable blocks of one endpoint. Over several KV memories nobody can place requests perfectly."""
-    pool, memories = deployment.profile.pool, deployment.profile.kv_memories
+    pool, memories = _pool(deployment), deployment.profile.kv_memories
     if pool is None:
         return np.inf
     return pool.blocks if memories == 1 else np.floor(pool.blocks * memories * USABLE_OVER_MEMORIES)
@@ -202,7 +213,7 @@ def _blocks(deployment: Deployment) -> float:
 
 def _curve(deployment: Deployment) -> Curve | None:
     """The curve through the points that ran without queueing for a slot or for KV; without any, the roofline's."""
-    slots, blocks, pool = _slots(deployment) or np.inf, _blocks(deployment), deployment.profile.pool
+    slots, blocks, pool = _slots(deployment) or np.inf, _blocks(deployment), _pool(deployment)
     points = deployment.profile.points
     if pool is not None:
         points = tuple(p for p in points if p.concurrency * pool.units(p.isl + p.osl) <= blocks)
@@ -224,12 +235,12 @@ def _cache_tokens(
     """A prefix cache is what the KV pool has free. Engines keep one unless told otherwise, so unknown is yes."""
     tokens: list[float | None] = [None] * len(blocks)
     for deployment, own in zip(deployments, pools, strict=True):
-        pool = deployment.profile.pool
+        pool = _pool(deployment)
         for index in own:
             if _keeps_prefixes(deployment) is False:
                 tokens[index] = 0.0
             elif pool is not None:
-                tokens[index] = blocks[index] * pool.block_tokens
+                tokens[index] = blocks[index] / pool.blocks * pool.longest_tokens()
     return tuple(tokens)
 
 
@@ -251,7 +262,7 @@ def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], .
     capacity: list[float] = []
     named: dict[str, tuple[int, Deployment]] = {}
     for deployment in deployments:
-        pool, blocks = deployment.profile.pool, _blocks(deployment)
+        pool, blocks = _pool(deployment), _blocks(deployment)
         if deployment.pool is not None:
             if len(deployment.urls) > 1:
                 raise UsageError(
@@ -260,7 +271,7 @@ def pools(deployments: tuple[Deployment, ...]) -> tuple[tuple[tuple[int, ...], .
                 )
             if deployment.pool in named:
                 index, other = named[deployment.pool]
-                if (pool, blocks) != (other.profile.pool, _blocks(other)):
+                if (pool, blocks) != (_pool(other), _blocks(other)):
                     raise UsageError(
                         f"deployments {other.name!r} and {deployment.name!r} share the pool {deployment.pool!r}, "
                         f"but their profiles describe it differently; give both the same kv_pool and attention_dp"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from agentroute.compiled import Bools, Floats
+from agentroute.compiled import Bools, Floats, Ints
 from agentroute.latency.points import Statistic
 
 LOADS = (4.0, 16.0)
@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     allowed: Bools | None = None
     """Deployments that route and task allow; ``None``: all."""
     max_cost_usd: float | None = None
+    grown_tokens: float = 0.0
+    """Prompt and answer of its conversation some steps on; 0: it is no step of one."""
     quality: Floats | None = None
     """How good every deployment's model is at what the task names, by the user's table; ``None``: nobody asks."""
 
@@ -66,10 +68,14 @@ class Queue(NamedTuple):
 
     backlog_ms: Floats
     """Until all prompts sent before it are read."""
-    bound: Floats | None
-    """Requests being answered there that have a time to keep; ``None``: none anywhere."""
-    room_ms: Floats | None
-    """What such a one can lose to prompts before it misses; infinite where there is none."""
+    bound: Ints | None
+    """Of the requests being answered that have a time to keep, shape (r,), the pools; ``None``: there are none."""
+    budget_ms: Floats | None
+    """What such a one could lose to the prompts of others when it was placed, shape (r,)."""
+    lost_ms: Floats | None
+    """What it has lost by now, or will to the prompts that were sent, shape (r,)."""
+    reading: Floats | None
+    """Share of its time that the pool has lately read prompts in; ``None``: none has."""
     turns: Floats | None
     """Requests a second that come there and have a TTFT to keep; ``None``: none anywhere."""
     turn_room_ms: Floats | None
@@ -87,12 +93,10 @@ class State(NamedTuple):
     """Siblings of the task that are in flight, anywhere."""
     total: float = 0.0
     """Everything in flight, anywhere."""
-    mix: Floats | None = None
-    """``latency.table.mix_of`` over our own requests there, shape (3, pools); ``None``: there are none."""
+    resident: Floats | None = None
+    """What our own requests there keep in the KV cache on average, in thousands of tokens; ``None``: there are none."""
     own: Floats | None = None
     """How many those are."""
-    tpot_ms: Floats | None = None
-    """The least TPOT that was promised to one of them, infinite where none was; ``None``: none anywhere."""
     queue: Queue | None = None
     """What a prompt meets there; ``None``: nothing, anywhere."""
     cached_tokens: Floats | None = None

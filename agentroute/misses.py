@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from agentroute.assessment import Assessment
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 OWN_WIDTH = 0.15
 """How unsure a prediction is against its limit: at 15 % over it, 73 of 100 miss. That is the scatter of curves."""
@@ -19,7 +20,6 @@ STALL_SHARE = 0.85
 steps that answer, which makes these longer. Assumed; engines that chunk prompts finely come nearer to a half."""
 ROOM_WIDTH = 0.25
 """The same for what a request can lose while it is answered, of which less is known. Assumed."""
-_LEAST_ROOM_MS = 1.0
 
 
 def own(a: Assessment) -> Floats | None:
@@ -33,20 +33,19 @@ def harm(a: Assessment) -> Floats | None:
     Those that are being answered lose its prompt's reading time, and a part of every step; those that come lose what is
     left of it by then.
     """
-    queue, promised, harmed = a.state.queue, a.state.tpot_ms, None
+    queue, harmed = a.state.queue, None
     if queue is None:
         return None
-    if queue.bound is not None and queue.room_ms is not None and promised is not None:
-        # The prompt takes a share of what they can still lose: at the whole of it, half of them miss.
-        stall = a.prefill_ms * STALL_SHARE
-        stall /= np.maximum(a.at_pool(queue.room_ms), _LEAST_ROOM_MS)
-        stall -= 1.0
-        stall /= ROOM_WIDTH
-        slower = a.tpot_ms / a.at_pool(promised)
-        slower -= 1.0
-        slower /= OWN_WIDTH
-        harmed = _chance(np.maximum(stall, slower, out=stall))
-        harmed *= a.at_pool(queue.bound)
+    if queue.bound is not None and queue.budget_ms is not None and queue.lost_ms is not None:
+        # Who has lost all that it could misses by half a chance; what counts is what the prompt adds to that.
+        pools = len(a.state.held)
+        stall = np.zeros((*a.prefill_ms.shape[:-1], pools))
+        stall[..., a.pool] = np.nan_to_num(a.prefill_ms) * STALL_SHARE
+        lost = queue.lost_ms / queue.budget_ms
+        after = lost + stall.take(queue.bound, axis=-1) / queue.budget_ms
+        more = _chance((after - 1.0) / ROOM_WIDTH)
+        more -= _chance((lost - 1.0) / ROOM_WIDTH)
+        harmed = _by_pool(queue.bound, more, pools).take(a.pool, axis=-1)
     if queue.turns is not None and queue.turn_room_ms is not None:
         over = a.at_pool(queue.backlog_ms) - a.at_pool(queue.turn_room_ms)
         later = np.maximum(over + a.prefill_ms, 0.0)
@@ -54,6 +53,16 @@ def harm(a: Assessment) -> Floats | None:
         later *= 0.001 * a.at_pool(queue.turns)
         harmed = later if harmed is None else harmed + later
     return harmed
+
+
+def _by_pool(bound: Ints, of_requests: Floats, pools: int) -> Floats:
+    """Sums by pool, shape (..., pools), of what is of each request, shape (..., r)."""
+    if of_requests.ndim == 1:
+        return np.bincount(bound, of_requests, pools).astype(np.float64)
+    rows = len(of_requests)
+    places = bound + pools * np.arange(rows)[:, None]
+    sums = np.bincount(places.ravel(), of_requests.ravel(), rows * pools)
+    return sums.astype(np.float64).reshape(rows, pools)
 
 
 def _chance(excess: Floats) -> Floats:

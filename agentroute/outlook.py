@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentroute.capacity import vllm
-from agentroute.capacity.holding import Holding, hold, layout
+from agentroute.blocks import printed
+from agentroute.capacity.holding import Holding, hold
 from agentroute.capacity.kv import Unknown
-from agentroute.capacity.pool import KvPool
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import window_tokens
 from agentroute.errors import NoFeasibleDeployment
@@ -78,30 +77,8 @@ def _holding(deployment: Deployment, split: Sharding | None) -> Holding | Unknow
     source = (limits.kv_pool.provenance or limits.provenance).origin
     if isinstance(derived, Unknown):
         return Holding.of_pool(pool, source, profile.kv_memories)
-    pools = _printed(deployment, split, limits.kv_pool.tokens) or (pool,) * 3
+    pools = printed(deployment, split, limits.kv_pool.tokens, window_tokens(deployment)[0]) or (pool,) * 3
     return Holding(derived.weights_gib, derived.usable_gib, None, pools, source, profile.kv_memories)
-
-
-def _printed(deployment: Deployment, split: Sharding | None, tokens: int) -> tuple[KvPool, KvPool, KvPool] | None:
-    """The pool of a mixed model in which vLLM prints ``tokens``: they do not add, and their meaning changed.
-
-    Up to about 0.19 they are blocks of one group; since then, the concurrency at the window times the window. Where the
-    version does not tell, the two are the ends of a band. ``None``: tokens are tokens.
-    """
-    model, served = deployment.model, serving(deployment.profile, deployment.model)
-    if model is None or deployment.accelerator is None or split is None or isinstance(served, Unknown):
-        return None
-    shape = layout(model, split, served, served.step_tokens(deployment.accelerator))
-    if not isinstance(shape, vllm.Layout) or len(shape.groups) == 1:
-        return None
-    window, version = window_tokens(deployment)[0], served.engine_version
-    by_group = shape.of_printed(tokens, "blocks_per_group")
-    by_concurrency = shape.of_printed(tokens, "concurrency", window) if window else by_group
-    if version is not None:
-        found = by_concurrency if version >= vllm.CONCURRENCY_SINCE else by_group
-        return found, found, found
-    low, high = sorted((by_group, by_concurrency), key=lambda pool: pool.blocks)
-    return low, low, high
 
 
 def _derived(deployment: Deployment, split: Sharding | None) -> Holding | Unknown:

@@ -27,7 +27,7 @@ SLO_MARGIN = 0.3
 
 MISS_PER_GPU_SECOND = 0.04
 """What a GPU-second counts against an SLO that is missed: little, so that work decides where no SLO is at stake."""
-MISS_PER_POOL = 0.1
+MISS_PER_POOL = 0.02
 """What a whole KV pool counts against one."""
 
 
@@ -81,7 +81,8 @@ def quality(a: Assessment) -> NDArray[np.float64]:
     """The best model at what the task asks for, by the user's own table; of equals the least scarce."""
     if a.ask.quality is None:
         raise UsageError("the objective 'quality' needs a table of models and skills; give one under [quality]")
-    return np.nanmax(a.ask.quality) - a.ask.quality + _TIE * fit(a)
+    best: float = np.fmax.reduce(a.ask.quality)  # NaN without a warning, where the table has no model of the fleet
+    return best - a.ask.quality + _TIE * fit(a)
 
 
 _TIE = 1e-6

@@ -113,6 +113,8 @@ def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
         return f"whether it offers {', '.join(missing)} is unknown"
     if a.fleet.pool_rank[d] > a.fleet.pool_rank[best]:
         return "KV unknown"
+    if a.cramped is not None and a.cramped[d] > a.cramped[best]:
+        return f"the next steps of its session would not fit: {a.ask.grown_tokens:,.0f} tokens are expected"
     if own >= MISSED:
         return _slo_standing(a, d)
     return f"{by.name}: {measure(a, d, by)} against {measure(a, best, by)}"

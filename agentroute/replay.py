@@ -50,6 +50,7 @@ Hash = Annotated[int, Field(strict=True, ge=-(2**64), le=2**64)]
 Word = Annotated[str, Field(strict=True, max_length=100_000)]
 Names = Annotated[tuple[Word, ...], Field(max_length=MOST)]
 ByPool = Field(max_length=MOST)
+ByRequest = Field(max_length=1_000_000)
 Amounts = Annotated[tuple[NonNegative, ...], ByPool]
 Rooms = Annotated[tuple[Finite | Infinity, ...], ByPool]
 Flags = Annotated[tuple[Flag, ...], ByPool]
@@ -125,6 +126,7 @@ class RecordedAsk(Frozen):
     limits: Annotated[tuple[RecordedLimit, ...], Field(max_length=8)]
     allowed: Flags | None
     max_cost_usd: Positive | None
+    grown_tokens: NonNegative
     quality: Annotated[tuple[Finite | None, ...], ByPool] | None
     """``null`` is a model of which nobody says how good it is."""
 
@@ -133,8 +135,10 @@ class RecordedQueue(Frozen):
     """The fields of ``inputs.Queue``."""
 
     backlog_ms: Amounts
-    bound: Amounts | None
-    room_ms: Rooms | None
+    bound: Annotated[tuple[Annotated[int, Field(strict=True, ge=0, lt=MOST)], ...], ByRequest] | None
+    budget_ms: Annotated[tuple[Annotated[Positive, Field(ge=1.0)], ...], ByRequest] | None
+    lost_ms: Annotated[tuple[NonNegative, ...], ByRequest] | None
+    reading: Annotated[tuple[Annotated[NonNegative, Field(lt=1.0)], ...], ByPool] | None
     turns: Amounts | None
     turn_room_ms: Rooms | None
 
@@ -146,9 +150,8 @@ class RecordedState(Frozen):
     in_flight: Amounts
     siblings: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
     total: NonNegative
-    mix: Annotated[tuple[Annotated[tuple[Finite, ...], ByPool], ...], Field(min_length=3, max_length=3)] | None
+    resident: Amounts | None
     own: Amounts | None
-    tpot_ms: Annotated[tuple[Positive | Infinity, ...], ByPool] | None
     queue: RecordedQueue | None
     cached_tokens: Amounts | None
     up: Flags | None
@@ -268,17 +271,33 @@ def _check_sizes(ask: Ask, state: State, fleet: CompiledFleet) -> None:
     pools, deployments = len(fleet.pool_blocks), len(fleet.deployments)
     if ask.allowed is not None and len(ask.allowed) != deployments:
         raise UsageError(f"the record's ask.allowed must have {deployments} values, got {len(ask.allowed)}")
-    if (state.mix is None) != (state.own is None):
-        raise UsageError("the record's state.mix and state.own must both be there, or both be null")
+    if (state.resident is None) != (state.own is None):
+        raise UsageError("the record's state.resident and state.own must both be there, or both be null")
     if ask.quality is not None and len(ask.quality) != deployments:
         raise UsageError(f"the record's ask.quality must have {deployments} values, got {len(ask.quality)}")
-    queue = {} if state.queue is None else {f"queue.{name}": value for name, value in state.queue._asdict().items()}
+    shapes: dict[str, tuple[int, ...]] = {"factors": (2, deployments, 3)}
+    queue: dict[str, Any] = {}
+    if state.queue is not None:
+        queue = {f"queue.{name}": value for name, value in state.queue._asdict().items()}
+        shapes |= _bound_shapes(state.queue, pools)
     for name, value in {**state._asdict(), **queue}.items():
         if isinstance(value, np.ndarray):
-            want = {"mix": (3, pools), "factors": (2, deployments, 3)}.get(name, (pools,))
+            want = shapes.get(name, (pools,))
             if value.shape != want:
                 sizes = " x ".join(map(str, want))
                 raise UsageError(f"the record's state.{name} must have {sizes} values, got {shown(value.shape)}")
+
+
+def _bound_shapes(queue: Queue, pools: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of what a queue says of each request."""
+    bound, each = queue.bound, (queue.bound, queue.budget_ms, queue.lost_ms)
+    if len({value is None for value in each}) > 1:
+        raise UsageError("the record's state.queue.bound, budget_ms and lost_ms must all be there, or all be null")
+    if bound is None:
+        return {}
+    if len(bound) and bound.max() >= pools:
+        raise UsageError(f"the record's state.queue.bound must be pools from 0 to {pools - 1}, got {bound.max()}")
+    return dict.fromkeys(("queue.bound", "queue.budget_ms", "queue.lost_ms"), bound.shape)
 
 
 def _ask(read: RecordedAsk) -> Ask:
@@ -293,11 +312,13 @@ def _state(read: RecordedState) -> State:
     given = {name: getattr(read, name) for name in State._fields}
     for name in ("up", "shared"):
         given[name] = None if given[name] is None else np.array(given[name], dtype=np.bool_)
-    for name in ("held", "in_flight", "mix", "own", "tpot_ms", "cached_tokens"):
+    for name in ("held", "in_flight", "resident", "own", "cached_tokens"):
         given[name] = None if given[name] is None else _floats(given[name])
     if read.queue is not None:
         queue: dict[str, Any] = {name: getattr(read.queue, name) for name in Queue._fields}
         arrays: dict[str, Any] = {name: None if value is None else _floats(value) for name, value in queue.items()}
+        if read.queue.bound is not None:
+            arrays["bound"] = np.array(read.queue.bound, dtype=np.int64)
         given["queue"] = Queue(**arrays)
     if (factors := given["factors"]) is not None:
         if len(factors[0]) != len(factors[1]):
@@ -307,8 +328,6 @@ def _state(read: RecordedState) -> State:
 
 
 def _floats(values: Any) -> Any:
-    if values and isinstance(values[0], tuple) and len({len(one) for one in values}) > 1:
-        raise UsageError("the record's state.mix must have the same number of pools in every row")
     return np.array(values, dtype=np.float64)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from agentroute.asks import Asks, Quality
 from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
@@ -26,6 +28,7 @@ from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
+from agentroute.state.steady import steady
 from agentroute.task import Task
 from agentroute.waiting import Delay, Ticket, Waiting
 
@@ -33,12 +36,16 @@ if TYPE_CHECKING:
     from agentroute.admission import Admission
 
 
+WORTH_WAITING = 0.25
+"""SLOs that must be expected to be missed more where there is room, for a task to wait for room elsewhere. Assumed."""
+
+
 class Router:
     """Decides where tasks go. Thread-safe.
 
     ``objective`` applies where neither task nor route names one, ``quality`` says how good models are at what (by model
-    and skill, on a scale of your own), ``objectives`` are further scores by name; ``clock`` gives seconds that never go
-    back. Raises ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
+    and skill, on a scale of your own), ``objectives`` are further scores by name; ``clock`` gives seconds, which stand
+    still where it is set back. Raises ``UnknownNameError`` for an objective or an allowed deployment that is not there.
     """
 
     def __init__(
@@ -59,12 +66,12 @@ class Router:
                 raise UsageError(f"route names must differ, got {route.name!r} twice")
             by_name[route.name] = route
         self.routes: Mapping[str, Route] = MappingProxyType(by_name)
-        self._clock = clock
+        self._clock = steady(clock)
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._own = {name: Objective(name, score) for name, score in objectives.items()}
         self._situation = Situation(self._compiled)
-        self._waiting = Waiting(self._place, clock)
+        self._waiting = Waiting(self._place, self._room, self._clock)
         self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
@@ -183,7 +190,7 @@ class Router:
         Who finds no room, or no place where a hard SLO is kept, waits for one; who never could is refused. ``on_done``
         is called by whichever thread makes room; the ticket's lease is then the receiver's to release.
         """
-        return self._waiting.join(task, on_done)
+        return self._waiting.join(task, on_done, self.routes.get(task.route))
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
         """Place those that wait, as far as there is room now; those that wait no longer are returned.
@@ -279,11 +286,13 @@ class Router:
             if placed is None:
                 return True
             tokens = lease.decision.task.context_tokens + output_tokens
-            blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
+            blocks = self._compiled.block_table.units_at(placed.deployment, tokens)
             return self._situation.ledger.extend(placed.hold, blocks)
 
-    def _place(self, task: Task, waited_s: float, closed: frozenset[int]) -> Lease | Delay:
+    def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
         """A lease where there is room now; else why not.
+
+        ``closed`` are pools that it has no place in, ``None``: all of them.
 
         Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
         """
@@ -298,13 +307,36 @@ class Router:
         """The deployment that a waiting task is placed at now, or why none."""
         best = assessment.best(objective)
         if best is not None:
-            return best
+            fuller = self._better_when_free(assessment, objective, best)
+            return best if fuller is None else Delay(False, fuller, assessment.least_units, 0.0)
         ask = assessment.ask._replace(concurrency=1.0)
         idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
         first = idle.best(objective)
         if first is None:
             raise refusal(task, idle)
-        return Delay(bool(idle.rank[first] >= MISSED), int(idle.pool[first]))
+        hopeless = bool(idle.rank[first] >= MISSED)
+        slack_s = idle.slack_ms(first, hard=hopeless) / 1_000.0
+        return Delay(hopeless, int(idle.pool[first]), assessment.least_units, slack_s)
+
+    def _better_when_free(self, a: Assessment, objective: Objective, best: int) -> int | None:
+        """The pool that a task had better wait for than go where there is room, ``None`` where there is none.
+
+        What misses its SLOs anyway belongs where that harms nobody, and not into the one pool that is still well.
+        """
+        if not objective.weighs_slos or a.feasible is a.able:
+            return None
+        score, able = objective(a), a.able
+        ideal = int(np.nanargmin(score if able is None else np.where(able, score, np.inf)))
+        return int(a.pool[ideal]) if score[best] > score[ideal] + WORTH_WAITING else None
+
+    def _room(self, delay: Delay) -> bool:
+        """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""
+        fleet = self._compiled
+        if delay.blocks is None or fleet.replicated:
+            return True
+        with self._lock:
+            held = self._situation.held(self._now())
+        return bool((held.take(fleet.first_pool) + delay.blocks <= fleet.blocks).any())
 
     def _lease(self, task: Task, objective: Objective, assessment: Assessment, best: int, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""

@@ -11,10 +11,16 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentroute.errors import AgentrouteError, UsageError
+from agentroute.route import Route, soft
 from agentroute.task import PRIORITIES, Task, slo
 
 if TYPE_CHECKING:
@@ -36,23 +42,36 @@ class Delay:
     """Whether its SLOs could not be kept any more, even by an idle fleet."""
     pool: int | None = None
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
+    blocks: NDArray[np.float64] | None = None
+    """What it needs at each deployment at the least, where it waits for room."""
+    slack_s: float = math.inf
+    """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
 
 
-Place = Callable[[Task, float, frozenset[int]], "Lease | Delay"]
-"""Place a task that has waited so many seconds, but in none of these pools. Raises what it is refused with."""
+Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
+"""Place a task that has waited so many seconds, but in none of these pools (``None``: nowhere, only say why). Raises
+what it is refused with."""
+Room = Callable[[Delay], bool]
+"""Whether there may be room by now for who waits for it; without, nothing else need be looked at."""
 
 
 class Ticket:
     """A task's place in the queue; once ``done``, its ``lease`` is set, or what it was ``refused`` with."""
 
-    def __init__(self, queue: Waiting, task: Task, at: float, on_done: Callable[[Ticket], None] | None) -> None:
+    def __init__(
+        self, queue: Waiting, task: Task, at: float, on_done: Callable[[Ticket], None] | None, route: Route | None
+    ) -> None:
         self.task, self.at = task, at
         self.lease: Lease | None = None
         self.refused: AgentrouteError | None = None
         self.cancelled = False
         self.delay = Delay()
+        self.hope_until = -math.inf
+        """Until then only room can change where it stands."""
         self._queue, self._on_done = queue, on_done
-        self.due = at + _patience_s(task)
+        self.number = next(queue.numbers)
+        """Of those that came at the same time, the one with the lower number was first."""
+        self.due = at + _patience_s(task, route)
         """When it must have been placed to keep its SLOs, in seconds of the router's clock; infinite: it has none."""
 
     @property
@@ -88,18 +107,29 @@ class Ticket:
 class Waiting:
     """The queue. Thread-safe; callbacks are called outside its lock, by whichever thread placed them."""
 
-    def __init__(self, place: Place, clock: Callable[[], float]) -> None:
-        self._place, self._clock = place, clock
+    def __init__(self, place: Place, room: Room, clock: Callable[[], float]) -> None:
+        self._place, self._room, self._clock = place, room, clock
         self._tickets: list[Ticket] = []
         self._looked_at = -math.inf
+        self.numbers = count()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def join(self, task: Task, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Queue ``task``; where nobody is before it and there is room, its ticket is done at once."""
-        ticket = Ticket(self, task, self._clock(), on_done)
+    def join(self, task: Task, on_done: Callable[[Ticket], None] | None = None, route: Route | None = None) -> Ticket:
+        """Queue ``task``; where nobody is before it and there is room, its ticket is done at once.
+
+        So it is where it can never be placed, however many wait. ``route`` is the one whose SLOs apply.
+        """
+        ticket = Ticket(self, task, self._clock(), on_done, route)
+        if len(self._tickets) >= MOST_TRIED:
+            try:
+                self._place(task, 0.0, None)
+            except AgentrouteError as refused:
+                ticket._finish(None, refused)
+                ticket._tell()
+                return ticket
         with self._lock:
             self._tickets.append(ticket)
         self.pump()
@@ -117,8 +147,9 @@ class Waiting:
             done = self._placed(self._clock())
             gone = set(map(id, done))
             self._tickets = [ticket for ticket in self._tickets if id(ticket) not in gone]
-        for ticket in done:
-            ticket._tell()
+        with ExitStack() as all_are_told:  # whatever one of them raises
+            for ticket in reversed(done):
+                all_are_told.callback(ticket._tell)
         return done
 
     def cancel(self, ticket: Ticket) -> None:
@@ -131,7 +162,9 @@ class Waiting:
         if ticket.lease is not None:
             ticket.lease.release()
         elif waits:
-            ticket._tell()
+            with ExitStack() as both:  # a pool may have been kept free for it
+                both.callback(self.pump)
+                ticket._tell()
 
     def ahead(self, ticket: Ticket) -> int:
         """How many come before ``ticket``."""
@@ -151,29 +184,38 @@ class Waiting:
             if waited_s < AGE_S and ticket.task in delayed:
                 ticket.delay = delayed[ticket.task]
                 continue
-            try:
-                found = self._place(ticket.task, waited_s, frozenset(reserved))
-            except AgentrouteError as refused:
-                ticket._finish(None, refused)
-                done.append(ticket)
-                continue
-            if not isinstance(found, Delay):
-                ticket._finish(found, None)
-                done.append(ticket)
-                continue
-            ticket.delay = delayed[ticket.task] = found
+            if now < ticket.hope_until and not self._room(ticket.delay):
+                found = ticket.delay
+            else:
+                try:
+                    answer = self._place(ticket.task, waited_s, frozenset(reserved))
+                except AgentrouteError as refused:
+                    ticket._finish(None, refused)
+                    done.append(ticket)
+                    continue
+                if not isinstance(answer, Delay):
+                    ticket._finish(answer, None)
+                    done.append(ticket)
+                    continue
+                ticket.delay = found = answer
+                ticket.hope_until = now + found.slack_s
+            if not found.hopeless:  # one that came later may still have hope
+                delayed[ticket.task] = found
             if found.pool is not None and waited_s >= RESERVE_S:
                 reserved.add(found.pool)
         return done
 
 
-def _order(ticket: Ticket, now: float) -> tuple[float, bool, float, float]:
+def _order(ticket: Ticket, now: float) -> tuple[float, bool, float, float, int]:
     aged = PRIORITIES.index(ticket.task.priority) - math.floor(max(0.0, now - ticket.at) / AGE_S)
     hopeless = ticket.delay.hopeless
-    return aged, hopeless, math.inf if hopeless else ticket.due, ticket.at
+    return aged, hopeless, math.inf if hopeless else ticket.due, ticket.at, ticket.number
 
 
-def _patience_s(task: Task) -> float:
-    """Seconds until the first of its own limits on waiting has passed."""
-    limits = ((slo(task.ttft_ms), 0.001), (slo(task.deadline_s), 1.0))
+def _patience_s(task: Task, route: Route | None) -> float:
+    """Seconds until the first of the limits on its waiting has passed, its own or those of its route."""
+    limits = (
+        (slo(task.ttft_ms) or soft(route.ttft_ms if route else None), 0.001),
+        (slo(task.deadline_s) or soft(route.deadline_s if route else None), 1.0),
+    )
     return min((scale * limit.value for limit, scale in limits if limit is not None), default=math.inf)

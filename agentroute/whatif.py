@@ -42,6 +42,10 @@ _OF_METRIC: dict[Metric, tuple[Field, float]] = {
     "tpot_ms": ("tpot_ms", 1.0),
     "e2e_ms": ("deadline_s", 1_000.0),
 }
+_VARIED = (
+    "context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd", "grown_tokens",
+)  # fmt: skip
+"""The fields of ``Ask``, beside its limits, that a change may change."""
 _WHOLE = {"context_tokens": MAX_TOKENS, "concurrency": MAX_CONCURRENCY}
 
 
@@ -225,6 +229,7 @@ class _Ladders:
             concurrency=column("concurrency", ask.concurrency),
             limits=tuple(limits),
             max_cost_usd=budget,
+            grown_tokens=column("context_tokens", ask.grown_tokens, partial(_grown, ask)),
         )
 
     def _alone(self, row: tuple[Field, float]) -> int:
@@ -232,7 +237,7 @@ class _Ladders:
         a, many = self._a, self._stacked([row])
         ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=float(_left(limit, *row))) for limit in a.ask.limits))
         scalars: dict[str, Any] = {}
-        for name in ("context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd"):
+        for name in _VARIED:
             if (column := getattr(many, name)) is not None:
                 scalars[name] = float(column[0, 0])
         answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
@@ -271,6 +276,13 @@ def _varied(ask: Ask) -> Iterator[_Varied]:
 def _expected(expected: float, context: float, changed: Any) -> Any:
     """What is expected of a changed prompt: the same share of its upper bound."""
     return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / context)))
+
+
+def _grown(ask: Ask, changed: Any) -> Any:
+    """``Ask.grown_tokens`` with a changed prompt: it grows by the same share."""
+    if not ask.grown_tokens:
+        return 0.0
+    return (ask.grown_tokens - ask.output_tokens) / ask.context_tokens * changed + ask.output_tokens
 
 
 def _over_mean(a: Assessment, limit: Limit) -> Any:

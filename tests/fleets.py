@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def profile(
     offers: Mapping[Capability, bool] | None = None,
     usd_per_hour: float | None = None,
     usd_per_million: tuple[float, float] | None = None,
+    prefixes: bool | None = None,
 ) -> Profile:
     """A profile; what is not given is unknown. ``points=()`` leaves it unmeasured."""
     points = grid(speed) if points is None else points
@@ -72,7 +74,9 @@ def profile(
         engine=Engine(name="vllm", version=version),
         precision=Precision(kv=kv),
         accelerator_count=gpus,
-        limits=Limits(max_model_len=window, max_num_seqs=slots, kv_pool=pool, provenance=SOURCE),
+        limits=Limits(
+            max_model_len=window, max_num_seqs=slots, kv_pool=pool, prefix_caching=prefixes, provenance=SOURCE
+        ),
         capabilities=Capabilities(offers=dict(offers), provenance=SOURCE) if offers is not None else None,
         price=price,
         measurements=(
@@ -110,6 +114,24 @@ def held(by: Router, asked: Task) -> Lease:
 
 
 _HELD: list[Lease] = []
+
+
+def assert_nothing_is_held(by: Router) -> None:
+    """Nobody holds anything any more, and nobody waits: every account of the ledger is back where it began."""
+    gc.collect()
+    with by._lock:
+        now = by._now()
+    ledger = by._situation.ledger
+    ledger.settle(now)
+    assert not len(by._waiting)
+    assert (ledger.total, ledger.next_leaving) == (0, None)
+    assert not ledger._siblings
+    assert not ledger._shared
+    assert not any(ledger._holds)
+    assert not ledger.held.any()
+    assert not ledger.in_flight.any()
+    assert not ledger.resident.any()
+    assert not by._situation.prefills._bound
 
 
 class Clock:

@@ -176,7 +176,7 @@ def test_low_is_below_mean_is_below_high(of: Fleet, asked: Task) -> None:
         max_size=3,
     ),
     st.lists(st.integers(0, 50), min_size=10, max_size=10),
-    st.sampled_from(sorted(OBJECTIVES)),
+    st.sampled_from(sorted(set(OBJECTIVES) - {"quality"})),
     st.integers(1, 50_000),
 )
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "agentroute"
 LAYERS: tuple[str, ...] = (
     "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
-    "serving",
+    "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
     "reasons", "explain", "decision", "state", "many", "whatif", "waiting", "router",
     "admission", "outlook",

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fleets import Clock, fleet, fleets, grid, held, profile, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentroute.asks import Asks
+from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment, UnknownNameError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.inputs import Ask
 from agentroute.many import LEAST
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES
@@ -91,6 +94,7 @@ KINDS = [
     pytest.param({"deny": {"b"}}, id="one denied"),
     pytest.param({"route": "short"}, id="a route with limits of its own"),
     pytest.param({"quality": {"code": 2.0}}, id="a quality floor"),
+    pytest.param({"objective": "quality"}, id="the best model"),
     pytest.param({"expected_context_tokens": 60, "expected_output_tokens": 20}, id="less is expected"),
     pytest.param({"max_output_tokens": None}, id="an answer of unknown length"),
 ]
@@ -128,6 +132,22 @@ def test_tasks_of_one_kind_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = [{}, {"ttft_ms": 300.0}, {"ttft_ms": Slo(300.0)}, {"ttft_ms": Slo(300.0, hard=False)}]
     Router(fleet(profile())).decide_many([task(100 * k + 1, **kind) for kind in kinds for k in range(5)])  # type: ignore[arg-type]
     assert sorted(sizes) == [5, 5, 10]
+
+
+def test_a_stack_says_of_every_task_what_its_own_numbers_say() -> None:
+    asks, route = Asks(CompiledFleet.of(fleet(profile())), {}), Route(name="default", p95_output_tokens=40)
+    made = [
+        Task(
+            context_tokens=1_000 * k, concurrency=k, max_output_tokens=30 * k, ttft_ms=100.0 * k, max_cost_usd=0.1 * k,
+            session_id="s", step=k, shared_prefix_tokens=10 * k,
+        )
+        for k in range(1, 5)
+    ]  # fmt: skip
+    alone = [asks.of(each, route) for each in made]
+    stacked = asks.stack(made, route, alone[0])
+    for field in set(Ask._fields) - {"output_is_set", "needs", "limits", "allowed", "quality"}:
+        assert getattr(stacked, field)[:, 0].tolist() == [getattr(ask, field) for ask in alone], field
+    assert np.ravel(stacked.limits[0].limit_ms).tolist() == [ask.limits[0].limit_ms for ask in alone]
 
 
 def test_none_is_none() -> None:

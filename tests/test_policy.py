@@ -123,6 +123,11 @@ def test_quality_without_a_table_is_a_mistake() -> None:
         served("large", objective="quality").decide(task())
 
 
+def test_where_nobody_says_how_good_any_model_is_all_are_alike() -> None:
+    r = served("unheard-of", "other", objective="quality", quality=QUALITY)
+    assert len(r.decide(task()).candidates) == 2
+
+
 @pytest.mark.parametrize(("floor", "left"), [(0.3, {"large", "small"}), (0.5, {"large"})])
 def test_a_model_below_a_floor_is_refused(floor: float, left: set[str]) -> None:
     decision = served("small", "unheard-of", "large", quality=QUALITY).decide(

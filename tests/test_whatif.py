@@ -110,6 +110,15 @@ def test_the_smallest_change_is_found() -> None:
     within(decision.changes.wins["fast"], "context_tokens", 1_900, above=False)
 
 
+def test_the_next_steps_of_a_longer_conversation_must_fit_too() -> None:
+    # Its first step would leave room for four more as long: with 100 for the answer, up to 780 tokens each.
+    by = router(profile("long"), profile("short", speed=2.0, window=4_000), objective="latency")
+    decision = by.decide(Task(context_tokens=500, max_output_tokens=100, session_id="s", step=1))
+    assert decision.deployment == "short"
+    within(decision.changes.wins["long"], "context_tokens", 781, above=True)
+    assert_true(by, decision)
+
+
 def test_a_limit_that_the_loser_alone_keeps_makes_it_win() -> None:
     dear, cheap = (9.0, 9.0), (1.0, 1.0)
     big, fast = profile("big", usd_per_million=cheap), profile("fast", speed=3.0, usd_per_million=dear)

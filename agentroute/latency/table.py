@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
 
-MOST_BYTES = 48 * 1_024
+MOST_BYTES = 62 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
 
 _BYTES_PER_BRACKET = 4 * 4
@@ -64,7 +64,9 @@ class CurveTable:
             )
             for name in ("coefficients", "least")
         )
-        self._mixing = np.ascontiguousarray(self._coefficients[1].T[[2, 4, 5]])
+        self._among = np.ascontiguousarray(self._coefficients[1].T[[2, 4, 5]])
+        self._lone = np.stack([self._lone_ttft(place) for place in self._isl_places])
+        """Logarithms of a lone request's TTFT at the isl knots, shape (isl, d)."""
 
     def at(
         self,
@@ -144,31 +146,55 @@ class CurveTable:
         physics = zip(after, before, self._coefficients, self._least, strict=True)
         return np.stack([_physics(a, c, least) / _physics(b, c, least) for a, b, c, least in physics])
 
-    def mix(self, tpot_ms: Array, isl: Array | float, osl: Array | float, sums: Array, count: Array) -> None:
-        """Change TPOT, shape (..., d), to what it is among ``count`` requests of other sizes.
+    def among(
+        self,
+        tpot_ms: Array,
+        isl: Array | float,
+        osl: Array | float,
+        resident: Array,
+        count: Array,
+        reading: Array | None,
+    ) -> None:
+        """Change TPOT, shape (..., d), to what it is among ``count`` requests of other sizes, which are in flight.
 
-        ``sums`` are those of ``mix_of`` over them, (3, d): the coefficients say what differs from as many of the task's
-        own size.
+        A closed loop of the task's own size has as many contexts like its own, and reads as many prompts like its own
+        between the steps. ``resident`` is what the others really keep, in thousands of tokens; ``reading`` the share of
+        its time that the server really reads prompts in, when it takes no steps; ``None``: none.
         """
-        own, coefficients = mix_of(isl, osl), self._mixing
-        slower: Any = 0.0
-        for k in range(3):
-            other = sums[k] - own[k] * count
-            other *= coefficients[k]
-            slower = slower + other
-        slower += tpot_ms
-        np.maximum(slower, LEAST_OF_MIX * tpot_ms, out=tpot_ms)
+        context, read, pairs = self._among
+        more = resident - (isl + osl / 2.0) / THOUSAND * count
+        more *= context
+        thousands = isl / THOUSAND
+        more -= (read * (thousands / osl) + pairs * (thousands * thousands / osl)) * count
+        more += tpot_ms
+        np.maximum(more, LEAST_AMONG * tpot_ms, out=tpot_ms)
+        if reading is not None:
+            tpot_ms /= 1.0 - reading
 
-    def cached_share(self, isl: Array | float, n: Array, cached_tokens: Array) -> Array:
-        """TTFT with ``cached_tokens`` of the prompt in the KV cache already, over TTFT without."""
-        after, before = ttft_terms(isl, n, np.minimum(cached_tokens, isl)), ttft_terms(isl, n)
-        coefficients, least = self._coefficients[0], self._least[0]
-        return _physics(after, coefficients, least) / _physics(before, coefficients, least)
+    def cached_share(self, isl: Array | float, cached_tokens: Array) -> Array:
+        """TTFT of a lone prompt with ``cached_tokens`` in the KV cache already, over TTFT without; shape (..., d)."""
+        left = np.maximum(1.0, isl - cached_tokens)
+        share: Array = np.exp(self._ln_prefill(left) - self._ln_prefill(np.broadcast_to(isl, left.shape)))
+        return share
+
+    def _ln_prefill(self, tokens: Array) -> Array:
+        """The logarithm of a lone prompt's TTFT, by deployment."""
+        place = np.log(tokens)
+        k = np.clip(self._isl.searchsorted(place, side="right") - 1, 0, len(self._isl) - 2)
+        share = (place - self._isl[k]) / (self._isl[k + 1] - self._isl[k])
+        each, deployments = self._lone, np.arange(len(self.curves))
+        result: Array = each[k, deployments] * (1.0 - share) + each[k + 1, deployments] * share
+        return result
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
         """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
         curve = self.curves[d]
         return 0.0 if curve is None else curve.support(ln_isl, ln_osl, ln_n)
+
+    def _lone_ttft(self, ln_isl: float) -> Array:
+        middle = self._osl_places[len(self._osl_places) // 2]
+        alone: Array = np.log(self.at(ln_isl, middle, np.zeros(len(self.curves)))[0])
+        return alone
 
     def _lines(self, curve: Curve | None, n: Array) -> Array:
         """A curve on the table's isl and osl knots, as intercepts and slopes, shape (isl, osl, 4, brackets)."""
@@ -182,17 +208,8 @@ class CurveTable:
         return np.concatenate([values[..., :-1] - slopes * n[:-1], slopes], axis=2)
 
 
-LEAST_OF_MIX = 0.5
-"""A time is not believed to fall below this share of what was measured among requests of the task's own size."""
-
-
-def mix_of(isl: Array | float, osl: Array | float, cached: float = 0.0) -> Array:
-    """What one request adds to the sums that ``CurveTable.mix`` reads, shape (3, ...): thousands of tokens in the KV
-    cache on average; of its prompt, thousands of tokens, and of attending pairs, per decode step.
-    """
-    read = (isl - cached) / THOUSAND
-    pairs = read * (2.0 * isl / THOUSAND - read)
-    return np.array(((isl + osl / 2.0) / THOUSAND, read / osl, pairs / osl))
+LEAST_AMONG = 0.3
+"""TPOT is not believed to fall below this share of what was measured among requests of the task's own size."""
 
 
 _NO_AXIS = np.array([-1.0, 0.0, 1.0])

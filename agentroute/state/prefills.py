@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from dataclasses import dataclass
 from math import exp, inf
 
@@ -16,6 +15,8 @@ Floats = NDArray[np.float64]
 
 TURNS_TAU_S = 20.0
 """A pool's rate of requests that have a TTFT to keep is an average over about so many seconds. Assumed."""
+MOST_READING = 0.95
+"""A server is not believed to read prompts in more of its time."""
 REFRESH_S = 0.25
 """The rates, which fade with time, are reckoned again no more often than this."""
 LEAST_BUDGET_MS = 200.0
@@ -27,8 +28,10 @@ class Reading:
     """A request whose prompt was sent to a pool."""
 
     pool: int
-    key_ms: float
-    """The pool's stall so far at which it would miss its SLO; infinite: it has none."""
+    budget_ms: float
+    """What it can lose to others' prompts; infinite: any."""
+    stall_ms: float
+    """The pool's stall when it was placed, its own included."""
     work_ms: float
     """The pool's reading time of all prompts sent until then, its own included."""
 
@@ -45,25 +48,29 @@ class Prefills:
     def __init__(self, pools: int) -> None:
         self._free_at_ms = np.full(pools, -inf)
         self._stall_ms, self._work_ms = [0.0] * pools, [0.0] * pools
-        self._keys: list[list[float]] = [[] for _ in range(pools)]
-        self._bound, self._room_ms = np.zeros(pools), np.full(pools, inf)
+        self._bound: dict[int, Reading] = {}
+        self._listed: tuple[NDArray[np.int64], Floats, Floats] | None = None
+        self._reading, self._share = np.zeros(pools), np.zeros(pools)
         self._turns, self._turn_room_ms = np.zeros(pools), np.full(pools, inf)
         self._turns_at = -inf
-        self._any_bound, self._any_turns, self._busy_until_ms = 0, False, -inf
+        self._any_turns, self._busy_until_ms = False, -inf
 
     def queue(self, now: float) -> Queue | None:
         """What a prompt meets that is sent at ``now``; ``None``: nothing, anywhere."""
         now_ms = 1_000.0 * now
         if self._any_turns and now - self._turns_at > REFRESH_S:
             self._fade(now)
-        waits, bound, turns = self._busy_until_ms > now_ms, self._any_bound > 0, self._any_turns
-        if not waits and not bound and not turns:
+        turns = self._any_turns
+        if self._busy_until_ms <= now_ms and not self._bound and not turns:
             return None
         backlog = self._free_at_ms - now_ms
+        bound, budget, lost = self._list() if self._bound else (None, None, None)
         return Queue(
             np.maximum(backlog, 0.0, out=backlog),
-            self._bound if bound else None,
-            self._room_ms if bound else None,
+            bound,
+            budget,
+            lost,
+            self._share if turns else None,
             self._turns if turns else None,
             self._turn_room_ms if turns else None,
         )
@@ -84,19 +91,20 @@ class Prefills:
         self._busy_until_ms = max(self._busy_until_ms, free_at_ms)
         self._stall_ms[pool] += STALL_SHARE * prefill_ms
         self._work_ms[pool] += prefill_ms
-        reading = Reading(pool, self._stall_ms[pool] + max(budget_ms, LEAST_BUDGET_MS), self._work_ms[pool])
-        if reading.key_ms < inf:
-            insort(self._keys[pool], reading.key_ms)
-            self._any_bound += 1
-        self._reckon(pool)
+        reading = Reading(pool, max(budget_ms, LEAST_BUDGET_MS), self._stall_ms[pool], self._work_ms[pool])
+        if budget_ms < inf:
+            self._bound[id(reading)] = reading
+        self._listed = None
+        self._fade(now)
+        self._reading[pool] += prefill_ms / (1_000.0 * TURNS_TAU_S)
+        self._share = np.minimum(self._reading, MOST_READING) * STALL_SHARE
+        self._any_turns = True
         if turn_room_ms < inf:
-            self._fade(now)
             before = float(self._turns[pool])
             self._turns[pool] = before + 1.0 / TURNS_TAU_S
             room = float(self._turn_room_ms[pool]) if before else turn_room_ms
             self._turn_room_ms = self._turn_room_ms.copy()
             self._turn_room_ms[pool] = room + (max(0.0, turn_room_ms) - room) / (TURNS_TAU_S * self._turns[pool])
-            self._any_turns = True
         return reading
 
     def read(self, reading: Reading, now: float) -> None:
@@ -109,20 +117,23 @@ class Prefills:
     def ended(self, reading: Reading, now: float) -> None:
         """It is answered, or given up."""
         self.read(reading, now)
-        if reading.key_ms < inf:
-            keys = self._keys[reading.pool]
-            del keys[bisect_left(keys, reading.key_ms)]
-            self._any_bound -= 1
-            self._reckon(reading.pool)
+        if self._bound.pop(id(reading), None) is not None:
+            self._listed = None
 
-    def _reckon(self, pool: int) -> None:
-        """How many there have something to lose, and how much: that of the one a quarter up from the least."""
-        keys = self._keys[pool]
-        self._bound, self._room_ms = self._bound.copy(), self._room_ms.copy()
-        self._bound[pool] = len(keys)
-        self._room_ms[pool] = keys[len(keys) // 4] - self._stall_ms[pool] if keys else inf
+    def _list(self) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """Pools, budgets and what was lost, of all that have a time to keep."""
+        if self._listed is None:
+            all_, stall = self._bound.values(), self._stall_ms
+            self._listed = (
+                np.array([reading.pool for reading in all_], dtype=np.int64),
+                np.array([reading.budget_ms for reading in all_]),
+                np.array([stall[reading.pool] - reading.stall_ms for reading in all_]),
+            )
+        return self._listed
 
     def _fade(self, now: float) -> None:
-        self._turns = self._turns * exp(-max(0.0, now - self._turns_at) / TURNS_TAU_S)
+        left = exp(-max(0.0, now - self._turns_at) / TURNS_TAU_S)
+        self._turns, self._reading = self._turns * left, self._reading * left
+        self._share = np.minimum(self._reading, MOST_READING) * STALL_SHARE
         self._turns_at = now
-        self._any_turns = bool(self._turns.max() > 1e-4)
+        self._any_turns = bool(self._turns.max() > 1e-4 or self._reading.max() > 1e-3)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.inputs import State
-from agentroute.latency.table import mix_of
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
@@ -56,20 +55,22 @@ class Situation:
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
         self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
 
-    def state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
-        """What ``task`` meets at ``now``, with no place for it in the pools ``closed``."""
+    def state(self, task: Task, now: float, closed: frozenset[int] | None = frozenset()) -> State:
+        """What ``task`` meets at ``now``, with no place for it in the pools ``closed`` (``None``: in none at all)."""
         ledger = self.ledger
         ledger.settle(now)
         held, in_flight, total = self._both(now)
         own, up = ledger.total > 0, self.breaker.closed(now)
-        if closed:
+        if closed is None:
+            up = np.zeros(len(held), dtype=np.bool_)
+        elif closed:
             up = np.ones(len(held), dtype=np.bool_) if up is None else up.copy()
             up[list(closed)] = False
         siblings, shared = 0, None
         if own and task.concurrency > 1:
             group = group_of(task)
             siblings = ledger.siblings(group)
-            if task.shared_prefix_tokens and (pools := ledger.holds_shared(group)):
+            if task.shared_prefix_tokens and (pools := ledger.holds_shared((group, task.shared_prefix_tokens))):
                 shared = np.zeros(len(held), dtype=np.bool_)
                 shared[pools] = True
         factors = self.corrections.factors(task.expected_context_tokens or task.context_tokens, now)
@@ -78,9 +79,8 @@ class Situation:
             in_flight,
             siblings,
             total,
-            ledger.mix if own else None,
+            ledger.resident if own else None,
             ledger.in_flight if own else None,
-            ledger.tpot_ms if ledger.promised else None,
             self.prefills.queue(now),
             self.affinity.warm_tokens(marks_of(task), now) if is_marked(task) else None,
             up,
@@ -88,13 +88,19 @@ class Situation:
             None if factors is None else factors.copy(),
         )
 
+    def held(self, now: float) -> Floats:
+        """Blocks of each pool that our own calls hold, and those that others use."""
+        self.ledger.settle(now)
+        return self._both(now)[0]
+
     def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
         """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
         a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
         group, marks = group_of(task), marks_of(task)
         units, shared = float(a.units[d]), None
         if task.shared_prefix_tokens and group is not None and self._fleet.keeps_prefixes[d]:
-            shared = Shared(group, int(a.shared_units[d]))
+            # Siblings that say they share more, or less, do not share these blocks.
+            shared = Shared((group, task.shared_prefix_tokens), int(a.shared_units[d]))
             if a.state.shared is not None and a.state.shared[pool]:
                 units += shared.blocks  # ``units`` left them out, the ledger wants all
         cached = 0.0 if a.state.cached_tokens is None else min(float(a.state.cached_tokens[pool]), ask.isl)
@@ -105,17 +111,16 @@ class Situation:
             int(units),
             group,
             shared=shared,
-            mix=mix_of(ask.isl, ask.osl, cached),
-            tpot_ms=promised_tpot_ms(a, d),
+            resident=(ask.isl + ask.osl / 2.0) / 1_000.0,
             foreign=float(self.foreign.current(now).blocks[pool]),
             at=now,
-            prompt_blocks=int(-(-ask.context_tokens // self._fleet.block_tokens[d])),
+            prompt_blocks=self._fleet.block_table.units_at(d, ask.context_tokens),
             service_s=service_s if service_s == service_s else 0.0,
         )
         if hold is None:
             return None
         if marks:
-            self.affinity.learn(pool, marks, now, ask.isl - cached)
+            self.affinity.learn(pool, self._learnt(task, marks, now), now, ask.isl - cached)
         if a.factors is not None:
             times = [times[i] / float(a.factors[i, d]) for i in range(2)]
         reading = self.prefills.sent(
@@ -123,6 +128,18 @@ class Situation:
         )
         probe = self.breaker.probe_started(pool, now)
         return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
+
+    def _learnt(self, task: Task, marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
+        """``marks`` with that of the parent's conversation as long as it is known to be: beyond it the prompt is the
+        task's own, and not that of the parent's other children."""
+        if task.parent_session_id is None:
+            return marks
+        parent = named("session", task.parent_session_id, task.context_tokens)
+        warm = self.affinity.warm_tokens((parent,), now)
+        others = tuple(mark for mark in marks if mark.hash != parent.hash)
+        if warm is None:
+            return others
+        return tuple(sorted((*others, Mark(parent.hash, int(warm.max()))), key=_by_tokens))
 
     def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
         """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
@@ -208,12 +225,13 @@ def _by_tokens(mark: Mark) -> int:
 
 def budget_ms(a: Assessment, d: int) -> float:
     """What a task placed at ``d`` can lose to others' prompts while it is answered, by its SLOs; infinite: any."""
-    least = inf
+    least, reading = inf, a.state.queue.reading if a.state.queue else None
+    lost_ms = 0.0 if reading is None else float(a.tpot_ms[d] * reading[a.pool[d]])
     for limit in a.ask.limits:
         if limit.metric == "tpot_ms":
-            least = min(least, (limit.limit_ms - float(a.tpot_ms[d])) * a.ask.osl)
+            least = min(least, (limit.limit_ms - (float(a.tpot_ms[d]) - lost_ms)) * a.ask.osl)
         elif limit.metric == "e2e_ms":
-            least = min(least, limit.limit_ms - float(a.e2e_ms[d]))
+            least = min(least, limit.limit_ms - float(a.e2e_ms[d]) + lost_ms * a.ask.osl)
     return least
 
 
@@ -221,14 +239,3 @@ def turn_room_ms(a: Assessment, d: int) -> float:
     """What it could have waited for the prompts before its own, by the TTFT that it must keep; infinite: any."""
     least = min((limit.limit_ms for limit in a.ask.limits if limit.metric == "ttft_ms"), default=inf)
     return least - float(a.prefill_ms[d])
-
-
-def promised_tpot_ms(a: Assessment, d: int) -> float:
-    """The TPOT that a task placed at ``d`` must keep to keep its SLOs, where it is predicted to; infinite: any."""
-    least = inf
-    for limit in a.ask.limits:
-        if limit.metric == "tpot_ms":
-            least = min(least, limit.limit_ms)
-        elif limit.metric == "e2e_ms" and a.ask.osl > 1:
-            least = min(least, (limit.limit_ms - float(a.ttft_ms[d])) / (a.ask.osl - 1.0))
-    return least if least >= a.tpot_ms[d] else inf

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 JUMP_S = 1.0
@@ -30,3 +32,14 @@ class Steady:
             return self.last
         self.last = at
         return at
+
+
+def steady(clock: Callable[[], float]) -> Callable[[], float]:
+    """``clock``, but never going back; thread-safe."""
+    time, lock = Steady(), threading.Lock()
+
+    def now() -> float:
+        with lock:
+            return time(clock())
+
+    return now
