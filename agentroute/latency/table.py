@@ -62,14 +62,14 @@ class CurveTable:
         ln_osl: float,
         ln_n: Array,
         *,
-        cached_tokens: float = 0.0,
+        cached_tokens: Array | float = 0.0,
         resident_tokens: Array | float | None = None,
     ) -> Array:
-        """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
+        """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds; (2, t, d) at t loads of each.
 
-        The load is given in logarithms; ``ln_n`` has shape (d,). ``cached_tokens`` of each prompt are in the KV cache
-        already; ``resident_tokens`` are there of all requests together, where it is not n times the mean context.
-        Both change the times by what their physics says.
+        The load is given in logarithms; ``ln_n`` has shape (d,) or (t, d). ``cached_tokens`` of each prompt are in the
+        KV cache already; ``resident_tokens`` are there of all requests together, where it is not n times the mean
+        context. Both change the times by what their physics says, and may be given for each deployment.
         """
         i, u = _place(self._isl_places, ln_isl)
         j, v = _place(self._osl_places, ln_osl)
@@ -79,7 +79,7 @@ class CurveTable:
         blend = (near + np.dot((u * (1 - v), u * v), self._rows[last : last + 2])).reshape(4, -1)
         lines = blend.take(self._knots.searchsorted(ln_n + self._shift, side="right"), axis=1)
         result: Array = np.exp(lines[:2] + ln_n * lines[2:])
-        if cached_tokens or resident_tokens is not None:
+        if resident_tokens is not None or not isinstance(cached_tokens, float) or cached_tokens:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
 
@@ -99,9 +99,9 @@ class CurveTable:
         return result
 
     def _changed(
-        self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
+        self, isl: float, osl: float, n: Array, cached_tokens: Array | float, resident_tokens: Array | float | None
     ) -> Array:
-        """By how much the times change, shape (2, d)."""
+        """By how much the times change, shape (2, ...) over the loads ``n``."""
         after = ttft_terms(isl, n, cached_tokens), tpot_terms(isl, osl, n, cached_tokens, resident_tokens)
         before = ttft_terms(isl, n), tpot_terms(isl, osl, n)
         physics = zip(after, before, self._coefficients, self._least, strict=True)
@@ -149,5 +149,5 @@ def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
 
 def _physics(terms: Array, coefficients: Array, least: Array) -> Array:
     """By deployment what the coefficients say, and ``Metric.least`` at the least."""
-    result: Array = np.maximum((terms * coefficients).sum(axis=1), (terms * least).sum(axis=1))
+    result: Array = np.maximum((terms * coefficients).sum(axis=-1), (terms * least).sum(axis=-1))
     return result

@@ -174,3 +174,15 @@ def test_a_cached_prefix_changes_nothing_where_only_the_prompts_of_others_were_s
     load = math.log(8_000), math.log(100), np.array([0.0])
     times = CurveTable([Curve.fit(points)]).at(*load, cached_tokens=4_000, resident_tokens=8_000)
     assert np.isfinite(times).all()
+
+
+def test_many_loads_of_each_deployment_are_answered_as_one_by_one() -> None:
+    table = CurveTable([Curve.fit(grid()), None, Curve.fit(grid(2.0))])
+    isl, osl, ln_n = math.log(900), math.log(200), np.log([[1.0, 5.0, 64.0], [3.0, 2.0, 100.0]])
+    for cached in (0.0, np.array([300.0, 0.0, 0.0])):
+        many = table.at(isl, osl, ln_n, cached_tokens=cached)
+        assert many.shape == (2, 2, 3)
+        for i, loads_ in enumerate(ln_n):
+            np.testing.assert_array_equal(many[:, i], table.at(isl, osl, loads_, cached_tokens=cached))
+    cold, warm = table.at(isl, osl, ln_n[0]), table.at(isl, osl, ln_n[0], cached_tokens=np.array([300.0, 0.0, 0.0]))
+    assert warm[0, 0] < cold[0, 0] and warm[0, 2] == pytest.approx(cold[0, 2])
