@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from agentroute.errors import UnknownNameError as UnknownNameError
     from agentroute.errors import UsageError as UsageError
     from agentroute.estimate import Estimate as Estimate
+    from agentroute.fanout import Group as Group
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
     from agentroute.profile import Profile as Profile
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from agentroute.router import Lease as Lease
     from agentroute.router import Router as Router
     from agentroute.shape.model import Model as Model
+    from agentroute.spread import Placement as Placement
+    from agentroute.spread import Spread as Spread
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
     from agentroute.wire import Event as Event
@@ -72,10 +75,12 @@ _HOME = {
     "FileError": "errors",
     "Finished": "wire",
     "Fleet": "fleet",
+    "Group": "fanout",
     "Headroom": "decision",
     "Lease": "router",
     "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
+    "Placement": "spread",
     "PoolFull": "errors",
     "Profile": "profile",
     "ProfileError": "errors",
@@ -85,6 +90,7 @@ _HOME = {
     "Router": "router",
     "Seen": "client",
     "Slo": "task",
+    "Spread": "spread",
     "Task": "task",
     "TaskError": "errors",
     "TextDelta": "wire",
@@ -113,10 +119,12 @@ __all__ = [
     "FileError",
     "Finished",
     "Fleet",
+    "Group",
     "Headroom",
     "Lease",
     "Model",
     "NoFeasibleDeployment",
+    "Placement",
     "PoolFull",
     "Profile",
     "ProfileError",
@@ -126,6 +134,7 @@ __all__ = [
     "Router",
     "Seen",
     "Slo",
+    "Spread",
     "Task",
     "TaskError",
     "TextDelta",
