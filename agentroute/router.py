@@ -16,9 +16,11 @@ from agentroute.assessment import Ask, Assessment, Limit, Metric, State
 from agentroute.compiled import BIT, CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.fanout import Group, decisions, first_wave, spread
 from agentroute.fleet import Deployment, Fleet
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route, soft
+from agentroute.spread import Spread
 from agentroute.state.ledger import Hold, Ledger
 from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
 
@@ -156,6 +158,26 @@ class Router:
                 self._ledger.leave(hold, at=self._clock() + after_s)
             else:
                 self._ledger.free(hold)
+
+    def spread(self, task: Task, *, fanout: int) -> Spread:
+        """How ``fanout`` siblings are best spread before they are launched; holds nothing. Raises as ``plan`` does."""
+        ask, objective = self._ask(task)
+        with self._lock:
+            one, state, _ = self._one(task, ask)
+        return spread(task, fanout, "cost" if objective == "cost" else "latency", ask, one, state)
+
+    def hold(self, plan: Spread) -> Group:
+        """Hold the first wave of a plan, all of it or nothing; raises ``PoolFull`` when the room was taken since."""
+        ask, objective = self._ask(plan.task)
+        with self._lock:
+            one, state, now = self._one(plan.task, ask)
+            holds = first_wave(plan, one, self._ledger)
+        made = decisions(plan, objective, ask, one, state, now)
+        return Group(plan, tuple(Lease(self, decision, hold) for decision, hold in zip(made, holds, strict=True)))
+
+    def _one(self, task: Task, ask: Ask) -> tuple[Assessment, State, float]:
+        one, now = self._assess(task, ask._replace(concurrency=1, limits=()), room_now=False)
+        return one, State(self._ledger.held.copy(), self._ledger.in_flight.copy(), 0, self._ledger.total), now
 
 
 def _decision(task: Task, objective: str, assessment: Assessment, best: int | None, now: float) -> Decision:
