@@ -24,9 +24,9 @@ from agentroute.task import MAX_CONCURRENCY, Task
 if TYPE_CHECKING:
     from agentroute.router import Lease
 
-_EVERY = 32
-"""Concurrencies up to this are all looked at; beyond, those that differ by ``_STEP``, and N / 1, N / 2, ... of N."""
-_STEP = 1.05
+_EVERY = 16
+"""Concurrencies up to this are all evaluated; beyond, those ``_STEP`` apart, with lines in between."""
+_STEP = 1.06
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +266,7 @@ class _Ways:
     @classmethod
     def of(cls, times: _Times, room: _Room, there: Bools, factors: list[tuple[Limit, Floats]]) -> _Ways:
         fleet, asked = times.fleet, times.asked
-        axis = counts(max(1, int(np.max(room.most, where=there, initial=1.0))), asked.fanout)[:, None]
+        axis = counts(max(1, int(np.max(room.most, where=there, initial=1.0))))[:, None]
         at_once = np.minimum(axis, np.maximum(room.most, 1.0))
         able = there & (room.most >= 1.0) & (np.vstack([np.zeros(1), axis[:-1]]) < room.most)
         n = room.in_flight + at_once
@@ -329,16 +329,12 @@ def _site(fleet: CompiledFleet, room: _Room, ways: _Ways, d: int, endpoint: int,
     )
 
 
-def counts(most: int, fanout: int) -> Floats:
-    """The numbers at once that are looked at, ascending from 1; the last is ``most`` at the least.
-
-    All small ones, N / 1, N / 2, ... (which take a wave less than those below), and in between steps of 5 %.
-    """
-    even = -(-fanout // np.arange(1, _EVERY + 1))
-    far = max(0, int(np.ceil(np.log(max(most, 1) / _EVERY) / np.log(_STEP))))
-    steps = np.floor(_EVERY * _STEP ** np.arange(1, far + 1))
-    every = np.unique(np.concatenate([np.arange(1, _EVERY + 1), even, steps, [most]]))
-    return every[every <= most].astype(np.float64)
+def counts(most: int) -> Floats:
+    """The numbers at once that are evaluated, ascending from 1 to ``most``: all small ones, then steps of 6 %."""
+    far = max(0, int(np.ceil(np.log(most / _EVERY) / np.log(_STEP))))
+    steps = np.ceil(_EVERY * _STEP ** np.arange(1, far + 1))
+    every = np.concatenate([np.arange(1, _EVERY + 1), steps])
+    return np.append(every[every < most], most).astype(np.float64)
 
 
 class Group:

@@ -76,6 +76,7 @@ def unused(spread: Spread) -> dict[str, str]:
 
 
 def spilling(spread: Spread) -> dict[str, int]:
+    """The deployments in use in the order of taking up, each with the least group that does so."""
     over, fanout = spread._chosen, spread.fanout
     names = {placement.deployment for placement in spread.placements}
     options, pools = over.options, len(over.options.starts)

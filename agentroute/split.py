@@ -22,7 +22,7 @@ CLOSE = 1e-9
 """Times closer than this share are the same: a wave that ends at T ends by T, whatever its last bit."""
 CELLS = 1 << 16
 """Most cells of the tables from which the cheapest split is read exactly; larger groups are counted in lumps."""
-NEAR = 1e-7
+_NEAR = 1e-6
 """How near to the least makespan it is halved."""
 _PRICE_NEAR = 1e-4
 """The same for the price of a request; what is between two prices is mended."""
@@ -58,10 +58,20 @@ class Options:
     """By pool, the place of its first option."""
     site_starts: NDArray[np.intp] = field(init=False)
     """By site, in the order of the options, the place of its first."""
+    gaps: NDArray[np.intp] = field(init=False)
+    """Options after which numbers at once are left out; E2E and price are lines from there to the next option."""
+    _gap: tuple[Floats, ...] = field(init=False, repr=False)
+    """Of each gap: once_s and E2E where it begins, how many more at once a second takes, the most that are."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", np.flatnonzero(np.diff(self.pool, prepend=-1)))
         object.__setattr__(self, "site_starts", np.flatnonzero(np.diff(self.site, prepend=-1)))
+        skips = (self.at_once[1:] - self.at_once[:-1] > 1.0) & (self.site[1:] == self.site[:-1])
+        low = np.flatnonzero(skips)
+        wide, longer = self.at_once[low + 1] - self.at_once[low], self.e2e_s[low + 1] - self.e2e_s[low]
+        per_s = wide / np.maximum(longer, CLOSE * self.e2e_s[low])
+        object.__setattr__(self, "gaps", low)
+        object.__setattr__(self, "_gap", (self.once_s[low], self.e2e_s[low], per_s, wide - 1.0))
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -90,8 +100,34 @@ class Options:
 
     def done(self, by_s: float, most: int) -> Floats:
         """By pool, the requests it can have done by a time, ``most`` at most: f(T)."""
-        requests = np.minimum(self.at_once * self.waves(by_s), float(most))
-        return np.asarray(np.maximum.reduceat(requests, self.starts))
+        waves = self.waves(by_s)
+        at_once = self.at_once
+        if len(self.gaps):
+            at_once = at_once.copy()
+            at_once[self.gaps] += self._further(by_s, waves)
+        return np.asarray(np.maximum.reduceat(np.minimum(at_once * waves, float(most)), self.starts))
+
+    def raised(self, by_s: float) -> Options:
+        """The same where each option before a gap takes as many at once as still have as many waves by a time."""
+        low = self.gaps
+        if not len(low):
+            return self
+        further = self._further(by_s, self.waves(by_s))
+        share = further / (self._gap[3] + 1.0)
+        at_once, e2e_s, usd = self.at_once.copy(), self.e2e_s.copy(), self.usd.copy()
+        at_once[low] += further
+        e2e_s[low] += share * (self.e2e_s[low + 1] - self.e2e_s[low])
+        usd[low] += share * (self.usd[low + 1] - self.usd[low])
+        return Options(self.pool, self.site, at_once, e2e_s, self.once_s, usd)
+
+    def _further(self, by_s: float, waves: Floats) -> Floats:
+        """By gap, how many more at once have as many waves by a time."""
+        once_s, e2e_s, per_s, most = self._gap
+        own = waves[self.gaps]
+        spare = (by_s - once_s) / np.maximum(own, 1.0) - e2e_s
+        further: Floats = np.floor(np.minimum(np.maximum(spare * per_s, 0.0), most))
+        further[own < 1.0] = 0.0
+        return further
 
     def first_s(self) -> Floats:
         """By pool, when it can have done its first request."""
@@ -100,19 +136,17 @@ class Options:
 
 def least_makespan_s(options: Options, fanout: int) -> float:
     """The least time by which all pools together can have done ``fanout`` requests."""
-    starts, most = options.starts, float(fanout)
+    most = float(fanout)
     alone = options.once_s + np.ceil(most / options.at_once) * options.e2e_s
     rates = options.at_once / options.e2e_s
-    low, high = most / float(np.maximum.reduceat(rates, starts).sum()) * (1.0 - CLOSE), float(alone.min())
+    low, high = most / float(np.maximum.reduceat(rates, options.starts).sum()) * (1.0 - CLOSE), float(alone.min())
     for _ in range(_STEPS):
-        if high - low <= NEAR * high:
+        if high - low <= _NEAR * high:
             break
         middle = (low + high) / 2.0
-        requests = np.minimum(options.at_once * options.waves(middle), most)
-        if float(np.maximum.reduceat(requests, starts).sum()) >= most:
-            high = middle
-        else:
-            low = middle
+        low, high = (low, middle) if options.done(middle, fanout).sum() >= most else (middle, high)
+    if len(options.gaps):
+        return high
     # Some wave ends at the answer, and between two ends nothing changes.
     waves = options.waves(high)
     ends = np.where(waves >= 1.0, options.once_s + waves * options.e2e_s, 0.0)

@@ -189,6 +189,9 @@ def plan(
     best_s, chosen = np.inf, over
     for rank in worst:
         narrowed = over.only(ranks <= rank)
+        if aim == "cost" and (deadline_s is None or narrowed.options.done(deadline_s, fanout).sum() >= fanout):
+            best_s, chosen = 0.0, narrowed
+            break
         least_s = least_makespan_s(narrowed.options, fanout)
         if least_s < best_s * (1.0 - CLOSE):
             best_s, chosen = least_s, narrowed
@@ -200,10 +203,13 @@ def plan(
             f"{seconds(best_s)} is the least",
             late(over, deadline_s, fanout),
         )
-    options, by_s = with_prices(chosen.options), best_s
+    by_s = best_s
+    if aim == "cost":
+        by_s = min(max(best_s, np.inf if deadline_s is None else deadline_s), longest_s(chosen.options, fanout))
+    chosen = replace(chosen, options=chosen.options.raised(by_s))
+    options = with_prices(chosen.options)
     requests: Ints | None = None
     if aim == "cost":
-        by_s = min(max(best_s, np.inf if deadline_s is None else deadline_s), longest_s(options, fanout))
         requests = cheapest(options, fanout, by_s)
     if requests is None:
         requests = filled(options, by_s, fanout, order(chosen))

@@ -70,7 +70,7 @@ def test_the_makespan_is_the_least_of_every_split(fleet: list[Pool], fanout: int
         max(min(uses(pool, requests))[0] for pool, requests in zip(fleet, share, strict=True))
         for share in shares(len(fleet), fanout)
     )
-    assert least_makespan_s(options(fleet), fanout) == pytest.approx(exhaustive, rel=1e-6)
+    assert least_makespan_s(options(fleet), fanout) == pytest.approx(exhaustive, rel=1e-5)
 
 
 @given(fleets, st.integers(1, 9), st.data())
@@ -85,7 +85,7 @@ def test_filling_pools_places_every_request_and_keeps_the_makespan(
     assert requests.sum() == fanout and (requests >= 0).all()
     taken = soonest(every, requests)
     ends = every.once_s[taken] + np.ceil(requests / every.at_once[taken]) * every.e2e_s[taken]
-    assert ends[requests > 0].max() == pytest.approx(by_s, rel=1e-6)
+    assert ends[requests > 0].max() == pytest.approx(by_s, rel=1e-5)
     assert (every.pool[taken] == np.arange(len(fleet))).all()
 
 
@@ -106,7 +106,7 @@ def test_the_cost_is_the_least_of_every_split_that_keeps_the_deadline(
         assert exhaustive == math.inf
         return
     assert found.sum() == fanout and len(found) == len(fleet)
-    assert least_cost(every, found, by_s)[1].sum() == pytest.approx(exhaustive, rel=1e-6)
+    assert least_cost(every, found, by_s)[1].sum() == pytest.approx(exhaustive, rel=1e-5)
 
 
 @pytest.mark.parametrize("by_s", [12.0, 30.0])
