@@ -19,7 +19,7 @@ def fleet(count: int) -> Fleet:
 
 
 def main() -> None:
-    """One line for each objective and size: ``n`` is the number of siblings."""
+    """One line for each objective and size, deployments x siblings; ``n`` is the number of different tasks."""
     for deployments, fanout in ((4, 100), (64, 100), (64, 1_000)):
         router = Router(fleet(deployments))
         for objective in ("latency", "cost"):
