@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from agentroute.errors import UnknownNameError as UnknownNameError
     from agentroute.errors import UsageError as UsageError
     from agentroute.estimate import Estimate as Estimate
-    from agentroute.fanout import Group as Group
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
+    from agentroute.group import Group as Group
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
     from agentroute.router import Lease as Lease
@@ -75,7 +75,7 @@ _HOME = {
     "FileError": "errors",
     "Finished": "wire",
     "Fleet": "fleet",
-    "Group": "fanout",
+    "Group": "group",
     "Headroom": "decision",
     "Lease": "router",
     "Model": "shape.model",

@@ -1,128 +1,111 @@
-"""What a fan-out is planned over, made of a compiled fleet and what is held; and the group that holds a plan."""
+"""What a fan-out is planned over, made of a compiled fleet and what is true now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import hypot, log
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any
 
 import numpy as np
 
-from agentroute.assessment import SUPPORTED, VERSION_BAND, Ask, Assessment, Limit, Metric, State
+from agentroute.assessment import SUPPORTED, VERSION_BAND, Assessment, of_load
 from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
-from agentroute.decision import Decision
-from agentroute.errors import PoolFull, UsageError, shown
 from agentroute.estimate import Estimate, milliseconds
+from agentroute.inputs import Ask, Limit, Metric, State
+from agentroute.latency.table import mix_of
 from agentroute.reasons import NAMES, refused
 from agentroute.split import MISSES_SOFT, Options
 from agentroute.spread import Aim, Field, Site, Spread, plan
-from agentroute.state.ledger import Hold, Ledger
-from agentroute.task import MAX_CONCURRENCY, Task
-
-if TYPE_CHECKING:
-    from agentroute.router import Lease
+from agentroute.task import Task
 
 _EVERY = 16
 """Concurrencies up to this are all evaluated; beyond, those ``_STEP`` apart, with lines in between."""
 _STEP = 1.06
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Asked:
     """A sibling of a group as numbers; arrays have shape (d,)."""
 
     fanout: int
-    isl: int
+    isl: float
     """Prompt tokens expected."""
-    osl: int
-    """Output tokens planned for."""
+    osl: float
+    """Output tokens expected."""
     units: Floats
-    """Blocks that one sibling holds."""
+    """Blocks that one sibling holds, those of the common prefix among them."""
+    shared_units: Floats
+    """Blocks of the common prefix: held once in a pool, and read once; 0 where prefix caching is not reported."""
     able: Bools
     """Deployments that could take one."""
     limits: tuple[Limit, ...] = ()
     """Those on TTFT and TPOT bound how many run at once, counted from a sibling's own launch; the one on E2E says in
     which statistic times are given."""
-    shared_tokens: int = 0
-    """Prompt tokens that all siblings begin with."""
-    caching: Bools | None = None
-    """Deployments that report prefix caching; ``None``: none does. Elsewhere every prompt is read whole."""
+    max_cost_usd: float | None = None
+    """What one may cost alone, so that none costs more in company."""
+
+    @classmethod
+    def of(cls, ask: Ask, one: Assessment) -> Asked:
+        """``one``: a single sibling of ``ask``, assessed without its limits and with nothing held for it yet."""
+        every = np.ones(len(one.fleet.deployments), dtype=np.bool_)
+        return cls(
+            fanout=int(ask.concurrency),
+            isl=ask.isl,
+            osl=ask.osl,
+            units=one.units,
+            shared_units=one.shared_units if ask.concurrency > 1 else np.zeros(len(every)),
+            able=every if one.able is None else one.able,
+            limits=ask.limits,
+            max_cost_usd=ask.max_cost_usd,
+        )
 
     @property
     def deadline(self) -> Limit | None:
         """The limit on E2E, if there is one."""
         return next((limit for limit in self.limits if limit.metric == "e2e_ms"), None)
 
-    def cached_tokens(self) -> Floats | None:
-        """By deployment, the tokens of a prompt that are in its cache after the first; ``None``: nowhere any."""
-        if self.caching is None or not self.shared_tokens:
-            return None
-        return np.where(self.caching, float(min(self.shared_tokens, self.isl - 1)), 0.0)
 
-
-def spread(task: Task, fanout: int, aim: Aim, ask: Ask, one: Assessment, state: State) -> Spread:
-    """The plan for ``fanout`` siblings of a task, each like the ``one`` that was assessed.
-
-    Raises ``UsageError`` for a group of no size, and what ``plan`` raises.
-    """
-    if not isinstance(fanout, int) or isinstance(fanout, bool) or not 1 <= fanout <= MAX_CONCURRENCY:
-        raise UsageError(f"fanout must be a whole number from 1 to {MAX_CONCURRENCY:,}, got {shown(fanout)}")
-    asked = Asked(fanout=fanout, isl=ask.isl, osl=ask.osl, units=one.units, able=one.able, limits=ask.limits)
-    over = field(one.fleet, asked, state.held, state.in_flight, lambda d: refused(one, d))
+def spread(task: Task, aim: Aim, fleet: CompiledFleet, ask: Ask, state: State) -> Spread:
+    """The plan for the siblings of a task, of which ``task`` is one. Raises what ``plan`` raises."""
+    one = alone(fleet, ask, state)
+    asked = Asked.of(ask, one)
+    over = field(fleet, asked, state, lambda d: refused(one, d))
     deadline = asked.deadline
     if deadline is None:
-        return plan(task, over, fanout, aim=aim)
-    return plan(task, over, fanout, aim=aim, deadline_s=deadline.limit_ms / 1_000.0, hard=deadline.hard)
+        return plan(task, over, aim=aim)
+    return plan(task, over, aim=aim, deadline_s=deadline.limit_ms / 1_000.0, hard=deadline.hard)
 
 
-def first_wave(plan: Spread, one: Assessment, ledger: Ledger) -> list[Hold]:
-    """Holds for the first wave, in the order of the placements: all of them, or ``PoolFull`` and nothing is held."""
-    holds: list[Hold] = []
-    for placement in plan.placements:
-        site, count = placement.site, placement.at_once
-        blocks = int(one.units[site.index])
-        free = ledger.capacity[site.pool] - ledger.held[site.pool]
-        slots = max(one.fleet.slots[site.index] - ledger.in_flight[site.pool], 0.0)
-        taken = [ledger.take(site.pool, blocks, plan.task.siblings) for _ in range(count if count <= slots else 0)]
-        holds += [hold for hold in taken if hold]
-        if len(taken) < count or None in taken:
-            for hold in holds:
-                ledger.free(hold)
-            needed = f"{count * blocks:,} KV blocks, {free:,.0f}" if count <= slots else f"as many slots, {slots:,.0f}"
-            reason = {site.deployment: f"{count:,} siblings need {needed} are free now"}
-            raise PoolFull("something has taken the room since the group was planned", reason)
-    return holds
+def alone(fleet: CompiledFleet, ask: Ask, state: State) -> Assessment:
+    """A single sibling, without its limits, before anything is held for it or its like."""
+    return Assessment(
+        fleet,
+        ask._replace(concurrency=1.0, limits=(), max_cost_usd=None),
+        state._replace(shared=None, up=None),
+        room_now=False,
+    )
 
 
-def decisions(plan: Spread, objective: str, ask: Ask, one: Assessment, state: State, now: float) -> Iterator[Decision]:
-    """One decision for each sibling of the first wave: its deployment and endpoint, at the load of that wave."""
-    for placement in plan.placements:
-        site = placement.site
-        siblings = placement.at_once * int(one.fleet.endpoints[site.index])
-        there = Assessment(one.fleet, ask._replace(concurrency=siblings), state, room_now=False)
-        there.pool = there.pool.copy()
-        there.pool[site.index] = site.pool
-        yield from [Decision.of(plan.task, objective, there, site.index, now)] * placement.at_once
+DOWN = "calls to it have failed, and it is not trusted with a group before one has succeeded"
 
 
-def field(fleet: CompiledFleet, asked: Asked, held: Floats, in_flight: Floats, unable: Callable[[int], str]) -> Field:
+def field(fleet: CompiledFleet, asked: Asked, state: State, unable: Callable[[int], str]) -> Field:
     """The sites where siblings could run, and E2E and price for each number at once.
 
-    ``held`` (blocks) and ``in_flight`` (requests) are by pool; ``unable`` says why a deployment is not able. What is in
-    flight is taken to stay, so a wave of c runs at n = in flight + c, and c is at most what slots and free blocks take.
-    Times are those of the curves, made never to fall as n grows. Where prefix caching is reported, the siblings' common
-    prefix takes its blocks once and is read once, by the first wave.
+    ``unable`` says why a deployment is not able. What is in flight is taken to stay, so a wave of c runs at
+    n = in flight + c, and c is at most what slots and free blocks take. Times are those that a decision reads off the
+    curves, with what it corrects them by, made never to fall as c grows. Only the first wave waits for the prompts that
+    were sent before, and only it reads the common prefix.
     """
     sites: list[Site] = []
     parts: list[tuple[Floats | Ints, ...]] = []
     reasons = {d.name: unable(i) for i, d in enumerate(fleet.deployments) if not asked.able[i]}
     full = False
-    times = _Times(fleet, asked)
+    times = _Times(fleet, asked, state)
     factors = [(limit, times.factor(limit)) for limit in asked.limits]
     for endpoint in range(int(fleet.endpoints.max())):
-        room = _Room.of(fleet, asked, held, in_flight, endpoint)
+        room = _Room.of(fleet, asked, state, endpoint)
         there = asked.able & (fleet.endpoints > endpoint)
         ways = _Ways.of(times, room, there, factors)
         some: Bools = np.asarray(ways.able.any(axis=0))
@@ -159,12 +142,31 @@ class _Times:
 
     fleet: CompiledFleet
     asked: Asked
+    state: State
 
-    def at(self, n: Floats, cached_tokens: Floats | None) -> Floats:
-        """(TTFT, TPOT) in milliseconds, shape (2, t, d), of loads of shape (t, d)."""
-        cached = 0.0 if cached_tokens is None else cached_tokens
-        each = self.fleet.curves.at(log(self.asked.isl), log(self.asked.osl), np.log(n), cached_tokens=cached)
-        return np.maximum.accumulate(each, axis=1)
+    def at(self, pool: Ints, at_once: Floats, cached_tokens: Floats) -> Floats:
+        """(TTFT, TPOT) in milliseconds, shape (2, t, d), of ``at_once`` siblings in pools, shape (t, d), without the
+        prompts that were sent before; ``cached_tokens`` of each sibling's prompt are not read again, shape (d,).
+
+        As ``Assessment`` predicts: their prompts compete with each other and with those of others, not with those of
+        our own that are being answered; their steps do, each with the size it has.
+        """
+        asked, state, curves = self.asked, self.state, self.fleet.curves
+        in_flight = state.in_flight.take(pool)
+        own = np.zeros(len(pool)) if state.own is None else state.own.take(pool)
+        first, n = in_flight - own + at_once, in_flight + at_once
+        times = curves.at(log(asked.isl), log(asked.osl), np.log((first, n)))
+        cached: Any = cached_tokens if cached_tokens.any() else None
+        if cached is not None or state.mix is not None:
+            sums: Any = 0.0 if state.mix is None else state.mix.take(pool, 1)[:, None]
+            others = at_once - 1.0
+            own_mix = mix_of(np.full(len(pool), asked.isl), asked.osl, 0.0 if cached is None else cached)
+            curves.mix(times[1], asked.isl, asked.osl, sums + own_mix[:, None] * others, own + others)
+        if cached is not None:
+            times[0] *= curves.cached_share(asked.isl, first, cached)
+        if state.factors is not None:
+            times *= of_load(state.factors, n)
+        return np.maximum.accumulate(times, axis=1)
 
     def factor(self, limit: Limit) -> Floats:
         """By deployment, what its mean is multiplied by to be held against a limit, as ``Assessment.judged_ms``."""
@@ -185,18 +187,16 @@ class _Times:
 
     def estimate(self, site: Site, at_once: int, seconds: float) -> Estimate:
         """A time at a site with its band."""
-        n = site.in_flight + at_once
-        load = log(self.asked.isl), log(self.asked.osl), log(n)
-        ttft, tpot = self.fleet.curves.at(load[0], load[1], np.full(len(self.fleet.deployments), load[2]))[
-            :, site.index
-        ]
-        share = float(ttft / (ttft + (self.asked.osl - 1.0) * tpot))
-        band = 1.0 + self.band(site.index, "e2e_ms", n, share)
-        extrapolated = self.fleet.curves.support(site.index, *load) < SUPPORTED
-        curve = self.fleet.curves.curves[site.index]
-        derived = curve is not None and not curve.is_measured
-        origin = "derived" if derived else self.fleet.deployments[site.index].profile.latency_origin
-        return Estimate(seconds, seconds / band, seconds * band, origin, extrapolated)
+        d, n, isl, osl = site.index, site.in_flight + at_once, self.asked.isl, self.asked.osl
+        load = log(isl), log(osl), log(n)
+        ttft, tpot = self.fleet.curves.at(load[0], load[1], np.full(len(self.fleet.deployments), load[2]))[:, d]
+        band = 1.0 + self.band(d, "e2e_ms", n, float(ttft / (ttft + (osl - 1.0) * tpot)))
+        extrapolated = self.fleet.curves.support(d, *load) < SUPPORTED
+        profile, curve = self.fleet.deployments[d].profile, self.fleet.curves.curves[d]
+        origin = "derived" if curve is not None and not curve.is_measured else profile.latency_origin
+        measured_there = any(point.load == (isl, osl, n) for point in profile.points)
+        interpolated = bool(profile.points) and not extrapolated and not measured_there
+        return Estimate(seconds, seconds / band, seconds * band, origin, extrapolated, interpolated)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +206,8 @@ class _Room:
     fleet: CompiledFleet
     units: Floats
     pool: Ints
+    up: Bools
+    """Whether it can be trusted with a group."""
     in_flight: Floats
     free: Floats
     """Blocks."""
@@ -215,18 +217,40 @@ class _Room:
     """Places that are not taken."""
     most: Floats
     """Siblings at once."""
+    backlog_ms: Floats
+    """Until the prompts that were sent there before are read."""
+    warm_tokens: Floats
+    """Of a sibling's prompt, what is in the KV cache already."""
+    cached_tokens: Floats
+    """The same once the first sibling has been there."""
 
     @classmethod
-    def of(cls, fleet: CompiledFleet, asked: Asked, held: Floats, in_flight: Floats, endpoint: int) -> _Room:
+    def of(cls, fleet: CompiledFleet, asked: Asked, state: State, endpoint: int) -> _Room:
         pool = np.array([own[min(endpoint, len(own) - 1)] for own in fleet.pools], dtype=np.int64)
-        free = fleet.blocks - held[pool]
-        cached = asked.cached_tokens()
-        # Only whole blocks are shared, and each sibling has one of its own at the least.
-        shared = 0.0 if cached is None else np.minimum(np.floor(cached / fleet.block_tokens), asked.units - 1.0)
-        hot = np.maximum(np.floor((free - shared) / (asked.units - shared)), 0.0)
-        slots = np.maximum(fleet.slots - in_flight[pool], 0.0)
-        most = np.minimum(np.minimum(hot, slots), float(asked.fanout))
-        return cls(fleet, asked.units, pool, in_flight[pool], free, hot, slots, most)
+        none, in_flight = np.zeros(len(pool)), state.in_flight.take(pool)
+        free = fleet.blocks - state.held.take(pool)
+        to_hold = asked.shared_units
+        if state.shared is not None:
+            to_hold = to_hold * ~state.shared.take(pool)
+        hot = np.maximum(np.floor((free - to_hold) / (asked.units - asked.shared_units)), 0.0)
+        slots = np.maximum(fleet.slots - in_flight, 0.0)
+        warm = none if state.cached_tokens is None else np.minimum(state.cached_tokens.take(pool), asked.isl)
+        # A prompt's last token is always read.
+        shared = np.minimum(asked.shared_units * fleet.block_tokens, max(asked.isl - 1.0, 0.0))
+        return cls(
+            fleet=fleet,
+            units=asked.units,
+            pool=pool,
+            up=np.ones(len(pool), dtype=np.bool_) if state.up is None else state.up.take(pool),
+            in_flight=in_flight,
+            free=free,
+            hot=hot,
+            slots=slots,
+            most=np.minimum(np.minimum(hot, slots), float(asked.fanout)),
+            backlog_ms=none if state.queue is None else state.queue.backlog_ms.take(pool),
+            warm_tokens=warm,
+            cached_tokens=np.maximum(warm, shared),
+        )
 
     def capped_by(self, d: int) -> str:
         """Why not more at once."""
@@ -241,6 +265,8 @@ class _Room:
 
     def missing(self, d: int) -> str:
         """Why not even one."""
+        if not self.up[d]:
+            return DOWN
         if self.hot[d] < 1.0:
             return (
                 f"one request needs {self.units[d]:,.0f} KV blocks, {self.free[d]:,.0f} of {self.fleet.blocks[d]:,.0f} "
@@ -261,6 +287,9 @@ class _Ways:
     rank: Ints
     broken: list[tuple[Limit, Floats]]
     """Hard limits and what is held against them with one sibling, shape (d,)."""
+    too_dear: Bools
+    """Where one sibling alone costs more than ``max_cost_usd``."""
+    max_cost_usd: float | None
     room: _Room
 
     @classmethod
@@ -268,33 +297,37 @@ class _Ways:
         fleet, asked = times.fleet, times.asked
         axis = counts(max(1, int(np.max(room.most, where=there, initial=1.0))))[:, None]
         at_once = np.minimum(axis, np.maximum(room.most, 1.0))
-        able = there & (room.most >= 1.0) & (np.vstack([np.zeros(1), axis[:-1]]) < room.most)
-        n = room.in_flight + at_once
-        cached = asked.cached_tokens()
-        ttft, tpot = times.at(n, cached)
-        once_s = np.zeros(len(room.most))
-        if cached is not None:
-            once_s = np.maximum(times.at(n[:1], None)[0, 0] - ttft[0], 0.0) / 1_000.0
-        e2e_s = (ttft + (asked.osl - 1.0) * tpot) / 1_000.0
+        able = there & room.up & (room.most >= 1.0) & (np.vstack([np.zeros(1), axis[:-1]]) < room.most)
+        ttft, tpot = times.at(room.pool, at_once, room.cached_tokens)
+        once_ms = room.backlog_ms
+        if (room.cached_tokens > room.warm_tokens).any():
+            before = times.at(room.pool, at_once[:1], room.warm_tokens)[0, 0]
+            once_ms = once_ms + np.maximum(before - ttft[0], 0.0)
+        e2e_s, once_s = (ttft + (asked.osl - 1.0) * tpot) / 1_000.0, once_ms / 1_000.0
         rank = np.broadcast_to(fleet.pool_rank, at_once.shape).copy()
         able &= ~np.isnan(e2e_s)
         broken = []
         for limit, factor in factors:
             if limit.metric == "e2e_ms":
                 continue
-            judged = (ttft if limit.metric == "ttft_ms" else tpot) * factor
+            judged = (ttft + once_ms if limit.metric == "ttft_ms" else tpot) * factor
             if limit.hard:
                 able &= judged <= limit.limit_ms
                 broken.append((limit, judged[0]))
             else:
                 rank[judged > limit.limit_ms] = MISSES_SOFT
-        by_time = fleet.usd_per_second * e2e_s / n
+        by_time = fleet.usd_per_second * e2e_s / (room.in_flight + at_once)
         by_token = fleet.usd_per_input_token * asked.isl + fleet.usd_per_output_token * asked.osl
         usd = np.where(np.isnan(by_token), by_time, by_token)
+        too_dear = np.zeros(len(once_s), dtype=np.bool_)
+        if asked.max_cost_usd is not None:
+            # What is not known to be cheap enough is not.
+            too_dear = ~(usd[0] <= asked.max_cost_usd)
+            able &= ~too_dear & (usd <= asked.max_cost_usd)
         for limit, factor in factors:
             if limit.metric == "e2e_ms" and limit.stat != "mean":
-                e2e_s = e2e_s * factor
-        return cls(at_once, able, e2e_s, once_s, usd, rank, broken, room)
+                e2e_s, once_s = e2e_s * factor, once_s * factor
+        return cls(at_once, able, e2e_s, once_s, usd, rank, broken, too_dear, asked.max_cost_usd, room)
 
     def missing(self, d: int) -> str | None:
         """Why not even one, where it is not for want of room at this moment."""
@@ -307,13 +340,17 @@ class _Ways:
                     f"{self.room.in_flight[d] + 1.0:,.0f} in flight is over the hard limit of "
                     f"{milliseconds(limit.limit_ms)}"
                 )
+        if self.too_dear[d]:
+            usd = float(self.usd[0, d])
+            return "its price is unknown" if usd != usd else f"one sibling costs ${usd:.3g} there, more than it may"
         return None
 
     def capped_by(self, d: int, most: int) -> str:
         """Why not more at once."""
-        if most < self.room.most[d] and self.broken:
-            return " and ".join(f"{NAMES[limit.metric]} of {milliseconds(limit.limit_ms)}" for limit, _ in self.broken)
-        return self.room.capped_by(d)
+        limits = [f"{NAMES[limit.metric]} of {milliseconds(limit.limit_ms)}" for limit, _ in self.broken]
+        if self.max_cost_usd is not None:
+            limits.append(f"the cost of ${self.max_cost_usd:.3g}")
+        return " and ".join(limits) if limits and most < self.room.most[d] else self.room.capped_by(d)
 
 
 def _site(fleet: CompiledFleet, room: _Room, ways: _Ways, d: int, endpoint: int, most: int) -> Site:
@@ -335,36 +372,3 @@ def counts(most: int) -> Floats:
     steps = np.ceil(_EVERY * _STEP ** np.arange(1, far + 1))
     every = np.concatenate([np.arange(1, _EVERY + 1), steps])
     return np.append(every[every < most], most).astype(np.float64)
-
-
-class Group:
-    """The first wave of a fan-out, held: one lease for each of its siblings. Leaving the block lets go of the rest.
-
-    A lease that is released makes room for the next sibling, which acquires as any task does.
-    """
-
-    def __init__(self, plan: Spread, leases: tuple[Lease, ...]) -> None:
-        self.plan = plan
-        self.leases = leases
-        """In the order of the plan's placements."""
-
-    def release(self) -> None:
-        """Let go of every lease that is still held."""
-        for lease in self.leases:
-            lease.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()

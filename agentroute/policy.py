@@ -1,11 +1,12 @@
 """What to optimise: each objective turns an assessment into a score per deployment, and the least score wins.
 
-An objective only chooses among deployments that keep the SLOs equally well; it never trades an SLO away.
+Most only choose among deployments that keep the SLOs equally well, and never trade an SLO away; ``fit`` is about SLOs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,22 +17,53 @@ from agentroute.errors import UnknownNameError
 if TYPE_CHECKING:
     from agentroute.assessment import Assessment
 
-Objective = Callable[["Assessment"], NDArray[np.float64]]
-"""An assessment of d deployments to d scores; NaN where the objective cannot tell."""
+Score = Callable[["Assessment"], NDArray[np.float64]]
+"""An assessment of d deployments to d scores, the less the better; NaN where it cannot tell."""
 
 SLO_MARGIN = 0.3
 """Share of an SLO that a deployment should leave free; assumed, to start with."""
 
 
-def fit(a: Assessment) -> NDArray[np.float64]:
-    """The least scarce deployment: the one that would be least full with the task and its siblings there.
+MISS_PER_GPU_SECOND = 0.04
+"""What a GPU-second counts against an SLO that is missed: little, so that work decides where no SLO is at stake."""
+MISS_PER_POOL = 0.1
+"""What a whole KV pool counts against one."""
 
-    Where the KV pool is known, the share of its blocks that would be held; else GPU-seconds, GPUs x E2E / siblings.
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A score with its name.
+
+    Where it ``weighs_slos`` itself, it alone decides; else it chooses among those that keep the SLOs equally well.
     """
-    if not a.fleet.any_known_pool:
-        return a.gpu_seconds
-    share: NDArray[np.float64] = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
-    return np.asarray(np.where(a.fleet.known_pool, share, a.gpu_seconds))
+
+    name: str
+    score: Score
+    weighs_slos: bool = False
+
+    def __call__(self, assessment: Assessment) -> NDArray[np.float64]:
+        """The scores."""
+        return self.score(assessment)
+
+
+def fit(a: Assessment) -> NDArray[np.float64]:
+    """The least scarce deployment: where the fewest SLOs are expected to be missed, the task's own and those of others
+    there, now and soon; and, where that is alike, where it takes the least of GPUs and KV.
+
+    So a task that keeps its SLOs anywhere goes where least is lost by it, and one that keeps them nowhere, too.
+    """
+    score = a.gpu_seconds * MISS_PER_GPU_SECOND
+    if a.fleet.any_known_pool:
+        full = a.units * a.ask.concurrency
+        full += a.held
+        full /= a.fleet.blocks
+        full *= MISS_PER_POOL
+        score += full
+    if a.own_miss is not None:
+        score += a.own_miss
+    if a.harm is not None:
+        score += a.harm
+    return score
 
 
 def cost(a: Assessment) -> NDArray[np.float64]:
@@ -44,7 +76,11 @@ def latency(a: Assessment) -> NDArray[np.float64]:
     return a.e2e_ms
 
 
-OBJECTIVES: Mapping[str, Objective] = {"cost": cost, "fit": fit, "latency": latency}
+OBJECTIVES: Mapping[str, Objective] = {
+    "cost": Objective("cost", cost),
+    "fit": Objective("fit", fit, weighs_slos=True),
+    "latency": Objective("latency", latency),
+}
 
 
 def objective(name: str) -> Objective:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
-from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
+from agentroute.assessment import MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
-from agentroute.compiled import BIT, offered, window_tokens
-from agentroute.estimate import milliseconds
+from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
+from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment
+from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, objective
 from agentroute.serving import closed_loop
@@ -20,11 +22,11 @@ def refused(a: Assessment, d: int) -> str:
     """The one reason why deployment ``d`` cannot take the task."""
     ask, fleet, deployment = a.ask, a.fleet, a.fleet.deployments[d]
     if ask.allowed is not None and not ask.allowed[d]:
-        return "the route does not allow it"
+        return "neither the task nor its route allows it"
     window, origin = window_tokens(deployment)
-    if window is not None and ask.context_tokens + (ask.osl if ask.output_is_set else 1) > window:
-        output = f"{ask.osl:,} output" if ask.output_is_set else "any output"
-        return f"{ask.context_tokens:,} context and {output} tokens do not fit its window of {window:,} ({origin})"
+    if window is not None and ask.context_tokens + (ask.output_tokens if ask.output_is_set else 1) > window:
+        output = f"{ask.output_tokens:,.0f} output" if ask.output_is_set else "any output"
+        return f"{ask.context_tokens:,.0f} context and {output} tokens do not fit its window of {window:,} ({origin})"
     if a.units[d] > fleet.request_blocks[d]:
         rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
         return (
@@ -113,17 +115,34 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
             return f"${value:.3g} per request"
         case "latency":
             return f"{milliseconds(value)} to the answer"
-        case _ if a.fleet.known_pool[d]:
-            return f"its KV pool {value:.1%} full" if value <= 1 else f"{value:.1f} times its KV pool"
+        case "fit":
+            return ", ".join(_scarcity(a, d))
         case _:
-            return f"{value:.3g} GPU-seconds per request"
+            return f"{value:.3g}"
 
 
-def sources(deployment: Deployment) -> tuple[str, ...]:
-    """Where the numbers of a deployment come from, one line for each kind of number."""
+def _scarcity(a: Assessment, d: int) -> Iterator[str]:
+    """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
+    if a.own_miss is not None and a.own_miss[d] >= 0.005:
+        yield f"{a.own_miss[d]:.0%} likely to miss its SLO"
+    if a.harm is not None and a.harm[d] >= 0.005:
+        yield f"{a.harm[d]:.2g} others there expected to miss theirs because of it"
+    yield f"{a.gpu_seconds[d]:.3g} GPU-seconds"
+    if a.fleet.known_pool[d]:
+        full = float((a.held[d] + a.units[d] * a.ask.concurrency) / a.fleet.blocks[d])
+        yield f"its KV pool {full:.1%} full" if full <= 1 else f"{full:.1f} times its KV pool"
+
+
+def sources(deployment: Deployment, times: Sequence[Estimate] = ()) -> tuple[str, ...]:
+    """Where the numbers of a deployment come from, one line for each kind of number.
+
+    ``times`` are those of one load, of which it is said how they stand to the measured points.
+    """
     profile = deployment.profile
     blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
     lines = [f"latency: {said}" for said in blocks] or [_unmeasured(deployment)]
+    if blocks and times:
+        lines.append(f"this load: {_place(times)}")
     if profile.provenance:
         what = f"sharding: {profile.split}" if profile.split else f"engine: {profile.engine.name}"
         lines.append(f"{what}, {_said(profile.provenance)}")
@@ -153,6 +172,14 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
             lines.append(f"capabilities: {_said(profile.capabilities.provenance)}")
             break
     return tuple(lines)
+
+
+def _place(times: Sequence[Estimate]) -> str:
+    if any(time.extrapolated for time in times):
+        return "outside the measured points"
+    if any(time.interpolated for time in times):
+        return "between measured points"
+    return "a measured point"
 
 
 def _unmeasured(deployment: Deployment) -> str:

@@ -152,7 +152,7 @@ def rows(spread: Spread) -> Iterator[tuple[str, ...]]:
             f"{placement.requests:,}",
             f"{placement.waves:,} x {placement.at_once:,}",
             seconds(placement.e2e_s),
-            f"{span(own)} {own.source}",
+            f"{span(own)} {own.kind}",
             usd(placement.cost_usd),
             f"{site.most:,}: {site.capped_by}{there}",
             hot(placement),

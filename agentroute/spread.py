@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.errors import NoFeasibleDeployment, PoolFull, UsageError, shown
 from agentroute.estimate import Estimate
 from agentroute.latency.points import Statistic
 from agentroute.origin import ORIGINS
@@ -27,10 +27,10 @@ from agentroute.split import (
     soonest,
     with_prices,
 )
-from agentroute.task import Task
+from agentroute.task import MAX_CONCURRENCY, Task
 
 if TYPE_CHECKING:
-    from agentroute.fanout import Group
+    from agentroute.group import Group
     from agentroute.router import Router
 
 Aim = Literal["latency", "cost"]
@@ -102,10 +102,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Where ``fanout`` siblings of a task should go. A value: what it was planned over comes with it."""
+    """Where the siblings of a group should go. A value: what it was planned over comes with it."""
 
     task: Task
-    fanout: int
+    """A sibling, with the whole group as its ``concurrency``; those of the next waves acquire with it."""
     aim: Aim
     placements: tuple[Placement, ...]
     """Most requests first."""
@@ -120,6 +120,11 @@ class Spread:
     """What was chosen from: of ``_over``, the options of the ranks that were needed."""
     _by_s: float = field(repr=False, compare=False)
     """Until when pools could be used."""
+
+    @property
+    def fanout(self) -> int:
+        """Siblings in the group."""
+        return self.task.concurrency
 
     @property
     def at_once(self) -> int:
@@ -137,7 +142,10 @@ class Spread:
         own = [self.estimate(placement) for placement in self.placements]
         mean, low, high = (max(getattr(one, name) for one in own) for name in ("mean", "low", "high"))
         source = max((one.source for one in own), key=ORIGINS.index)
-        return Estimate(mean, low, high, source, any(one.extrapolated for one in own))
+        extrapolated, interpolated = (
+            any(getattr(one, name) for one in own) for name in ("extrapolated", "interpolated")
+        )
+        return Estimate(mean, low, high, source, extrapolated, interpolated)
 
     def estimate(self, placement: Placement) -> Estimate:
         """The makespan of one placement with its band, in seconds."""
@@ -168,15 +176,24 @@ class Spread:
         return "\n".join(lines(self))
 
 
+def as_sibling(task: Task, fanout: int) -> Task:
+    """``task`` as one of ``fanout`` siblings; raises ``UsageError`` for a group of no size."""
+    if not isinstance(fanout, int) or isinstance(fanout, bool) or not 1 <= fanout <= MAX_CONCURRENCY:
+        raise UsageError(f"fanout must be a whole number from 1 to {MAX_CONCURRENCY:,}, got {shown(fanout)}")
+    return replace(task, concurrency=fanout)
+
+
 def plan(
-    task: Task, over: Field, fanout: int, *, aim: Aim = "latency", deadline_s: float | None = None, hard: bool = True
+    task: Task, over: Field, *, aim: Aim = "latency", deadline_s: float | None = None, hard: bool = True
 ) -> Spread:
-    """The spread with the least makespan, or with the least cost among those that are over by ``deadline_s``.
+    """The spread of ``task.concurrency`` siblings with the least makespan, or with the least cost among those that are
+    over by ``deadline_s``.
 
     With a deadline the known KV pools come first: the unknown ones are used only when they alone do not keep it.
     Raises ``NoFeasibleDeployment`` when a ``hard`` deadline cannot be kept or nothing can take a sibling, ``PoolFull``
     when something could at another time.
     """
+    fanout = task.concurrency
     if not over.sites:
         kind = PoolFull if over.full else NoFeasibleDeployment
         raise kind(
@@ -223,7 +240,6 @@ def plan(
     known = [cost for cost in costs if cost is not None]
     return Spread(
         task=task,
-        fanout=fanout,
         aim=aim,
         placements=tuple(placements),
         makespan_s=max(placement.makespan_s for placement in placements),

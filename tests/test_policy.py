@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fleets import fleet, profile, router, task
 
-from agentroute.assessment import Metric
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.inputs import Metric
 from agentroute.policy import OBJECTIVES, SLO_MARGIN, objective
 from agentroute.reasons import NAMES
 from agentroute.route import Route

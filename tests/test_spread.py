@@ -7,16 +7,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleets import BLOCK, fleets, grid, point, profile, router, task
+from fleets import BLOCK, Clock, fleet, fleets, grid, point, profile, router, task
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UsageError
-from agentroute.fanout import Asked, counts, field
+from agentroute.fanout import counts
 from agentroute.fleet import Deployment, Fleet
+from agentroute.outcome import Outcome
+from agentroute.profile import Profile
 from agentroute.router import Router
 from agentroute.spread import Spread
+from agentroute.state.breaker import FAILURES
+from agentroute.state.load import Load
+from agentroute.state.situation import group_of as sibling_group
 from agentroute.task import Slo, Task
 
 UNITS = 69
@@ -63,14 +68,15 @@ def test_the_slots_cap_what_runs_at_once() -> None:
 
 
 def test_what_is_in_flight_takes_blocks_and_slows_the_group() -> None:
-    busy = router(profile("a", kv_blocks=10 * UNITS))
+    busy = Router(fleet(profile("a", kv_blocks=10 * UNITS)), clock=Clock())
     alone = busy.spread(task(), fanout=6).placements[0]
     leases = [busy.acquire(task(concurrency=4)) for _ in range(4)]
     beside = busy.spread(task(), fanout=6).placements[0]
     assert (alone.at_once, beside.at_once, beside.site.in_flight, beside.site.most) == (6, 6, 4, 6)
     ten = busy.decide(task(concurrency=6)).e2e_ms
     assert ten is not None
-    assert beside.e2e_s == pytest.approx(ten.mean / 1_000) and beside.e2e_s > alone.e2e_s
+    assert beside.makespan_s == pytest.approx(ten.mean / 1_000) and beside.e2e_s > alone.e2e_s
+    assert beside.makespan_s > beside.e2e_s, "the prompts that were sent before are read first"
     for lease in leases:
         lease.release()
 
@@ -207,21 +213,143 @@ def test_a_group_of_no_size_is_a_mistake(fanout: int) -> None:
 # ---- the shared prefix
 
 
+PREFIX = 800 // BLOCK
+"""Blocks of a common prefix of 800 tokens."""
+
+
+def caching(profile: Profile) -> Profile:
+    """The same with prefix caching reported."""
+    assert profile.limits is not None
+    return profile.model_copy(update={"limits": profile.limits.model_copy(update={"prefix_caching": True})})
+
+
+def alike(shared: int = 800) -> Task:
+    """``task()`` with a prefix that its siblings have in common."""
+    return replace(task(), shared_prefix_tokens=shared)
+
+
 def test_a_shared_prefix_is_held_and_read_once_where_prefix_caching_is_reported() -> None:
-    compiled = router(profile("a", kv_blocks=200), profile("b", kv_blocks=200))._compiled
-    plain = Asked(fanout=50, isl=1_000, osl=100, units=np.array([69.0, 69.0]), able=np.array([True, True]))
-    shared = replace(plain, shared_tokens=800, caching=np.array([True, False]))
-    idle = np.zeros(2)
-    without, with_ = (field(compiled, asked, idle, idle, str) for asked in (plain, shared))
+    one = router(caching(profile("a", kv_blocks=200)), profile("b", kv_blocks=200))
+    without, with_ = (one.spread(asked, fanout=50)._over for asked in (task(), alike()))
     assert [site.most for site in without.sites] == [2, 2]
-    own = 69 - 800 // BLOCK
-    assert [site.most for site in with_.sites] == [(200 - 800 // BLOCK) // own, 2]
+    assert [site.most for site in with_.sites] == [(200 - PREFIX) // (UNITS - PREFIX), 2]
+    assert with_.sites[0].hot == with_.sites[0].most
     first, before = with_.options, without.options
     assert first.once_s[0] > 0 and first.e2e_s[0] < before.e2e_s[0]
     assert first.once_s[0] + first.e2e_s[0] == pytest.approx(before.e2e_s[0])
     other = first.site == 1
     assert (first.once_s[other] == 0).all()
     assert first.e2e_s[other] == pytest.approx(before.e2e_s[before.site == 1])
+
+
+def test_one_alone_shares_nothing() -> None:
+    one = router(caching(profile("a", kv_blocks=200)))
+    assert one.spread(alike(), fanout=1).makespan_s == one.spread(task(), fanout=1).makespan_s
+
+
+def test_a_held_prefix_takes_its_blocks_once_and_those_that_come_later_only_their_own() -> None:
+    one = router(caching(profile("a", kv_blocks=202)))
+    spread, ledger = one.spread(alike(), fanout=20), one._situation.ledger
+    count, own = spread.at_once, UNITS - PREFIX
+    assert (spread.placements[0].waves, count) == (3, 7)
+    with spread.hold(one) as group:
+        assert ledger.held[0] == PREFIX + count * own
+        with one.acquire(spread.task):
+            assert ledger.held[0] == PREFIX + (count + 1) * own
+        for lease in group.leases[1:]:
+            lease.release()
+        assert ledger.held[0] == UNITS
+    assert ledger.held[0] == 0
+
+
+def test_a_prefix_that_siblings_hold_already_takes_no_room_and_no_time() -> None:
+    one = router(caching(profile("a", kv_blocks=200)))
+    alone = one.spread(alike(), fanout=20)
+    with one.acquire(alone.task):
+        beside = one.spread(alike(), fanout=20)
+        site = beside.placements[0].site
+        assert site.most == (200 - UNITS) // (UNITS - PREFIX)
+        with beside.hold(one):
+            assert one._situation.ledger.total == 1 + beside.at_once
+
+
+def test_a_prompt_that_is_warm_somewhere_makes_the_group_quicker_there() -> None:
+    one = router(caching(profile("a", kv_blocks=1_000)), caching(profile("b", kv_blocks=1_000)))
+    step = replace(task(), session_id="s")
+    with one.acquire(step) as lease:
+        warm = lease.deployment.name
+    (placement,) = one.spread(step, fanout=1).placements
+    assert placement.deployment == warm
+    assert placement.makespan_s < one.spread(task(), fanout=1).makespan_s
+
+
+# ---- what is true now
+
+
+@given(
+    st.lists(st.tuples(st.integers(100, 6_000), st.integers(10, 500)), max_size=5),
+    st.just(1.0) | st.floats(0.4, 2.5),
+    st.integers(1, 12),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_wave_is_predicted_as_a_decision_predicts_a_group(
+    others: list[tuple[int, int]], slower: float, fanout: int, foreign: bool
+) -> None:
+    clock = Clock()
+    one = Router(fleet(profile("a", kv_blocks=4_000)), clock=clock)
+    with one.acquire(task()) as first:
+        assert first.decision.ttft_ms is not None and first.decision.tpot_ms is not None
+        seen = [slower * time.mean for time in (first.decision.ttft_ms, first.decision.tpot_ms)]
+        first.settle(Outcome(ttft_ms=seen[0], tpot_ms=seen[1], output_tokens=100))
+    if foreign:
+        one.observe("a", Load(running=3, kv_used=0.1))
+    leases = [one.acquire(task(context, output)) for context, output in others]
+    decided = one.decide(task(concurrency=fanout)).e2e_ms
+    spread = one.spread(task(), fanout=fanout)
+    assert decided is not None and len(spread.placements) == 1
+    placement = spread.placements[0]
+    assert placement.waves == 1 and placement.site.in_flight == len(others) + 3 * foreign
+    # More at once are never taken to be quicker, whatever was learnt at more at once.
+    assert spread.makespan_s >= decided.mean / 1_000 * (1 - 1e-6)
+    if slower == 1.0:
+        assert spread.makespan_s == pytest.approx(decided.mean / 1_000)
+    for lease in leases:
+        lease.release()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1_000.0])
+def test_a_server_that_failed_takes_no_group_before_it_has_answered_one(seconds: float) -> None:
+    clock = Clock()
+    one = Router(fleet(profile("a", kv_blocks=400), profile("b", speed=0.5, kv_blocks=400)), clock=clock)
+    whole = one.spread(task(), fanout=8)
+    for _ in range(FAILURES):
+        with one.acquire(replace(task(), pin="a")) as lease:
+            lease.settle(Outcome(failed=True))
+    clock.now += seconds
+    spread = one.spread(task(), fanout=8)
+    assert requests(spread) == {"b": 8} and spread.unused["a"].startswith("calls to it have failed")
+    with pytest.raises(PoolFull) as got:
+        whole.hold(one)
+    assert got.value.reasons["a"].startswith("calls to it have failed") and one._situation.ledger.total == 0
+    with pytest.raises(PoolFull, match="siblings now"):
+        one.spread(replace(task(), pin="a"), fanout=8)
+
+
+def test_a_cost_that_one_sibling_must_not_pass_rules_out_who_is_dearer() -> None:
+    one = router(
+        profile("cheap", speed=0.5, usd_per_hour=1.0, kv_blocks=400),
+        profile("dear", usd_per_hour=50.0, kv_blocks=400),
+        profile("unpriced", kv_blocks=400),
+    )
+    alone = one.decide(replace(task(), pin="dear")).cost_usd
+    assert alone is not None
+    spread = one.spread(replace(task(), max_cost_usd=0.001), fanout=8)
+    assert requests(spread) == {"cheap": 8} and spread.cost_usd is not None and spread.cost_usd <= 8 * 0.001
+    assert spread.unused == {
+        "dear": f"one sibling costs ${alone.mean:.3g} there, more than it may",
+        "unpriced": "its price is unknown",
+    }
 
 
 # ---- the order of taking up
@@ -268,10 +396,10 @@ def test_a_plan_places_every_sibling_within_every_limit(
         assert (placement.waves - 1) * placement.at_once < placement.requests <= placement.waves * placement.at_once
     assert spread.explain() and spread == one.spread(spread.task, fanout=fanout)
     with spread.hold(one) as group:
-        ledger = one._ledger
+        ledger = one._situation.ledger
         assert len(group.leases) == spread.at_once == ledger.total
         assert (ledger.held <= ledger.capacity).all()
-    assert one._ledger.total == 0 and not one._ledger.held.any()
+    assert one._situation.ledger.total == 0 and not one._situation.ledger.held.any()
 
 
 @given(fleets(most=3), st.integers(1, 30))
@@ -318,18 +446,53 @@ def test_a_held_group_has_a_lease_for_every_sibling_of_the_first_wave() -> None:
     )
     spread = one.spread(task(), fanout=30)
     with spread.hold(one) as group:
-        assert len(group.leases) == spread.at_once == one._ledger.total
+        assert len(group.leases) == spread.at_once == one._situation.ledger.total
         assert {lease.url for lease in group.leases if lease.deployment.name == "a"} == set(urls)
         assert [lease.deployment.name for lease in group.leases] == [
             placement.deployment for placement in spread.placements for _ in range(placement.at_once)
         ]
         assert {lease.blocks for lease in group.leases if lease.deployment.name == "a"} == {UNITS}
-        first = group.leases[0]
-        assert first.decision.e2e_ms is not None
-        assert first.decision.e2e_ms.mean == pytest.approx(1_000 * spread.placements[0].e2e_s)
-        first.release()
-        assert one._ledger.total == spread.at_once - 1
-    assert one._ledger.total == 0 and not one._ledger.held.any()
+        group.leases[0].release()
+        assert one._situation.ledger.total == spread.at_once - 1
+    assert one._situation.ledger.total == 0 and not one._situation.ledger.held.any()
+
+
+@pytest.mark.parametrize("shared", [0, 800])
+def test_a_group_is_held_as_if_each_sibling_had_acquired(shared: int) -> None:
+    """What is held, promised and expected, and what comes next is the same."""
+    spread = (held := fresh()).spread(replace(alike(shared), ttft_ms=Slo(9_000.0), tpot_ms=Slo(90.0)), fanout=6)
+    one_by_one = fresh()
+    with spread.hold(held) as group:
+        leases = [one_by_one.acquire(spread.task) for _ in range(spread.at_once)]
+        for together, alone in zip(group.leases, leases, strict=True):
+            assert (together.decision.ttft_ms, together.blocks) == (alone.decision.ttft_ms, alone.blocks)
+            assert together.decision.tpot_ms == alone.decision.tpot_ms
+        a, b = held._situation, one_by_one._situation
+        for name in ("held", "in_flight", "mix", "tpot_ms"):
+            np.testing.assert_array_equal(getattr(a.ledger, name), getattr(b.ledger, name))
+        assert (a.ledger.siblings(sibling_group(spread.task)), a.ledger.promised) == (spread.at_once, spread.at_once)
+        assert held.decide(spread.task) == one_by_one.decide(spread.task)
+        assert held.decide(spread.task).e2e_ms == one_by_one.decide(spread.task).e2e_ms
+        for lease in leases:
+            lease.release()
+
+
+def fresh() -> Router:
+    return Router(fleet(caching(profile("a", kv_blocks=1_000))), clock=Clock())
+
+
+def test_a_group_is_held_where_the_plan_says_whichever_endpoint_is_less_busy() -> None:
+    urls = ("http://gpu0", "http://gpu1")
+    one = Router(Fleet([Deployment("a", profile("a", kv_blocks=10 * UNITS), urls=urls)]))
+    busy = [one.acquire(task(concurrency=2)) for _ in range(2)]
+    assert {lease.url for lease in busy} == set(urls)
+    busy[1].release()
+    spread = one.spread(task(), fanout=19)
+    with spread.hold(one) as group:
+        count = {url: sum(lease.url == url for lease in group.leases) for url in urls}
+        assert count == {urls[p.site.endpoint]: p.at_once for p in spread.placements}
+        assert (one._situation.ledger.held <= one._situation.ledger.capacity).all()
+    busy[0].release()
 
 
 def test_a_group_is_held_whole_or_not_at_all() -> None:
@@ -341,7 +504,7 @@ def test_a_group_is_held_whole_or_not_at_all() -> None:
         with pytest.raises(PoolFull, match="something has taken the room") as got:
             spread.hold(one)
         assert got.value.reasons == {taken: f"4 siblings need {4 * UNITS} KV blocks, {3 * UNITS} are free now"}
-        assert one._ledger.total == 1
+        assert one._situation.ledger.total == 1
     slots = router(profile("a", slots=4))
     whole = slots.spread(task(), fanout=4)
     with slots.acquire(task()), pytest.raises(PoolFull, match="as many slots, 3 are free now"):
@@ -353,12 +516,12 @@ def test_a_held_group_works_in_async_code_and_is_let_go_of_after_an_error() -> N
 
     async def held() -> None:
         async with one.spread(task(), fanout=5).hold(one) as group:
-            assert len(group.leases) == one._ledger.total == 5
+            assert len(group.leases) == one._situation.ledger.total == 5
             raise ValueError
 
     with pytest.raises(ValueError):
         asyncio.run(held())
-    assert one._ledger.total == 0
+    assert one._situation.ledger.total == 0
 
 
 def test_the_plan_in_words() -> None:

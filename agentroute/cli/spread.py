@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from agentroute.cli import options
-from agentroute.cli.output import exit_code, print_json, print_table, say
-from agentroute.cli.recommend import estimate_json, task_json
+from agentroute.cli.output import estimate_json, exit_code, print_json, print_table, say
+from agentroute.cli.recommend import task_json
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.spill import COLUMNS, order_and_unused, rows, summary
 from agentroute.spread import Spread

@@ -38,7 +38,7 @@ def test_an_answer_does_not_depend_on_the_other_deployments(
     chosen = data.draw(st.lists(st.sampled_from(range(len(curves))), min_size=1, unique=True))
     together = answers([curves[i] for i in chosen], load)
     for i, answer in zip(chosen, together, strict=True):
-        assert answer == pytest.approx(alone[i], rel=1e-7, nan_ok=True)
+        assert answer == pytest.approx(alone[i], rel=2e-5, nan_ok=True)
 
 
 @given(points(), loads)
@@ -112,7 +112,7 @@ def test_many_tasks_are_answered_as_each_alone(fleet: list[tuple[Point, ...]], a
     assert each.shape == (2, len(asked), len(curves))
     for t in range(len(asked)):
         alone = table.at(float(isl[t]), float(osl[t]), np.full(len(curves), n[t]))
-        assert each[:, t] == pytest.approx(alone, rel=1e-9, nan_ok=True)
+        assert each[:, t] == pytest.approx(alone, rel=2e-5, nan_ok=True)
 
 
 def changed(cached: float = 0.0, resident: float | None = None) -> tuple[float, float]:
@@ -178,11 +178,15 @@ def test_a_cached_prefix_changes_nothing_where_only_the_prompts_of_others_were_s
 
 def test_many_loads_of_each_deployment_are_answered_as_one_by_one() -> None:
     table = CurveTable([Curve.fit(grid()), None, Curve.fit(grid(2.0))])
-    isl, osl, ln_n = math.log(900), math.log(200), np.log([[1.0, 5.0, 64.0], [3.0, 2.0, 100.0]])
-    for cached in (0.0, np.array([300.0, 0.0, 0.0])):
-        many = table.at(isl, osl, ln_n, cached_tokens=cached)
+    isl, osl = math.log(900), math.log(200)
+    n = np.array([[[1.0, 5.0, 64.0], [3.0, 2.0, 100.0]], [[2.0, 6.0, 65.0], [4.0, 3.0, 80.0]]])
+    cached = np.array([300.0, 0.0, 0.0])
+    for tokens in (0.0, 300.0):
+        many = table.at(isl, osl, np.log(n), cached_tokens=tokens)
         assert many.shape == (2, 2, 3)
-        for i, loads_ in enumerate(ln_n):
-            np.testing.assert_array_equal(many[:, i], table.at(isl, osl, loads_, cached_tokens=cached))
-    cold, warm = table.at(isl, osl, ln_n[0]), table.at(isl, osl, ln_n[0], cached_tokens=np.array([300.0, 0.0, 0.0]))
-    assert warm[0, 0] < cold[0, 0] and warm[0, 2] == pytest.approx(cold[0, 2])
+        for i in range(2):
+            np.testing.assert_array_equal(many[:, i], table.at(isl, osl, np.log(n[:, i]), cached_tokens=tokens))
+    share = table.cached_share(900.0, n[0], cached)
+    for i in range(2):
+        np.testing.assert_array_equal(share[i], table.cached_share(900.0, n[0, i], cached))
+    assert share[0, 0] < 1.0 and share[0, 2] == 1.0
