@@ -65,6 +65,16 @@ class Asks:
             mask[self._names[name]] = value
         return mask
 
+    def judged(self, ask: Ask, task: Task, route: Route) -> Ask:
+        """``ask`` with how good every model is: the mean over the skills that task or route name, or over all.
+
+        Raises ``UsageError`` without a table.
+        """
+        skills = {**route.quality, **task.quality} or {skill for row in self._quality.values() for skill in row}
+        if not skills:
+            raise UsageError("the objective 'quality' needs a table of models and skills; give one under [quality]")
+        return ask._replace(quality=np.mean([self.quality(skill) for skill in sorted(skills)], axis=0))
+
     def quality(self, skill: str) -> Floats:
         """How good every deployment's model is at ``skill``, NaN where nobody says; raises ``UsageError``."""
         if not self._quality:

@@ -52,6 +52,8 @@ class Ask(NamedTuple):
     allowed: Bools | None = None
     """Deployments that route and task allow; ``None``: all."""
     max_cost_usd: float | None = None
+    quality: Floats | None = None
+    """How good every deployment's model is at what the task names, by the user's table; ``None``: nobody asks."""
 
     @property
     def tokens(self) -> float:

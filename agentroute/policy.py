@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.errors import UnknownNameError
+from agentroute.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
     from agentroute.assessment import Assessment
@@ -76,15 +77,53 @@ def latency(a: Assessment) -> NDArray[np.float64]:
     return a.e2e_ms
 
 
+def quality(a: Assessment) -> NDArray[np.float64]:
+    """The best model at what the task asks for, by the user's own table; of equals the least scarce."""
+    if a.ask.quality is None:
+        raise UsageError("the objective 'quality' needs a table of models and skills; give one under [quality]")
+    return np.nanmax(a.ask.quality) - a.ask.quality + _TIE * fit(a)
+
+
+_TIE = 1e-6
+
 OBJECTIVES: Mapping[str, Objective] = {
     "cost": Objective("cost", cost),
     "fit": Objective("fit", fit, weighs_slos=True),
     "latency": Objective("latency", latency),
+    "quality": Objective("quality", quality),
 }
 
 
-def objective(name: str) -> Objective:
-    """An objective by name; raises ``UnknownNameError``."""
-    if name not in OBJECTIVES:
-        raise UnknownNameError("objective", name, OBJECTIVES)
-    return OBJECTIVES[name]
+def objective(name: str, own: Mapping[str, Objective] = MappingProxyType({})) -> Objective:
+    """An objective by name, of the ``own`` ones or those above; raises ``UnknownNameError``."""
+    found = own.get(name) or OBJECTIVES.get(name)
+    if found is None:
+        raise UnknownNameError("objective", name, {**OBJECTIVES, **own})
+    return found
+
+
+def blend(*parts: tuple[Score, float]) -> Score:
+    """Several scores in one, each over the least of it and times its weight: ``blend((cost, 1.0), (latency, 0.5))``."""
+
+    def blended(a: Assessment) -> NDArray[np.float64]:
+        return np.asarray(sum(weight * _over_least(score(a)) for score, weight in parts))
+
+    return blended
+
+
+def within(share: float, first: Score, then: Score) -> Score:
+    """By ``then`` among those whose ``first`` is at most ``share`` above the least; the others after them.
+
+    ``within(0.1, cost, latency)``: the fastest of those that cost at most 10 % more than the cheapest.
+    """
+
+    def narrowed(a: Assessment) -> NDArray[np.float64]:
+        near, by = _over_least(first(a)), _over_least(then(a))
+        return np.where(near <= 1.0 + share, by, by + np.nanmax(by, initial=1.0) + near)
+
+    return narrowed
+
+
+def _over_least(score: NDArray[np.float64]) -> NDArray[np.float64]:
+    least = np.nanmin(score, axis=-1, keepdims=True, initial=np.inf)
+    return np.asarray(score / np.maximum(least, 1e-300))

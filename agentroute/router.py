@@ -21,7 +21,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.group import Group, first_wave
 from agentroute.inputs import Ask
 from agentroute.outcome import Outcome
-from agentroute.policy import Objective
+from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
 from agentroute.spread import Spread, as_sibling
@@ -38,8 +38,8 @@ class Router:
     """Decides where tasks go. Thread-safe.
 
     ``objective`` applies where neither task nor route names one, ``quality`` says how good models are at what (by model
-    and skill, on a scale of your own); ``clock`` gives seconds that never go back. Raises ``UnknownNameError`` for an
-    objective or an allowed deployment that does not exist.
+    and skill, on a scale of your own), ``objectives`` are further scores by name; ``clock`` gives seconds that never go
+    back. Raises ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Router:
         objective: str = "fit",
         routes: Iterable[Route] = (),
         quality: Quality = MappingProxyType({}),
+        objectives: Mapping[str, Score] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fleet = fleet
@@ -62,6 +63,7 @@ class Router:
         self._clock = clock
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
+        self._own = {name: Objective(name, score) for name, score in objectives.items()}
         self._situation = Situation(self._compiled)
         self._waiting = Waiting(self._place, clock)
         self._lock = threading.Lock()
@@ -77,7 +79,13 @@ class Router:
         from agentroute.config import Config
 
         config = Config.load(path)
-        return cls(config.fleet(), objective=config.objective, routes=config.router_routes())
+        return cls(
+            config.fleet(),
+            objective=config.objective,
+            routes=config.router_routes(),
+            quality=config.quality,
+            objectives=config.own_objectives(),
+        )
 
     @classmethod
     def shipped(cls, *, objective: str = "fit") -> Self:
@@ -208,10 +216,11 @@ class Router:
         if route is None:
             raise UnknownNameError("route", task.route, self.routes)
         name = task.objective or route.objective or self.objective
-        return self._asks.of(task, route, waited_s), name, self._objective(name)
+        ask, objective = self._asks.of(task, route, waited_s), self._objective(name)
+        return self._asks.judged(ask, task, route) if name == "quality" else ask, name, objective
 
     def _objective(self, name: str) -> Objective:
-        objective, fleet = objective_by_name(name), self._compiled
+        objective, fleet = objective_by_name(name, self._own), self._compiled
         if name == "cost" and not fleet.any_price:
             raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
         return objective
