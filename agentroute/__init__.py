@@ -38,11 +38,14 @@ if TYPE_CHECKING:
     from agentroute.estimate import Estimate as Estimate
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
+    from agentroute.group import Group as Group
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
     from agentroute.router import Lease as Lease
     from agentroute.router import Router as Router
     from agentroute.shape.model import Model as Model
+    from agentroute.spread import Placement as Placement
+    from agentroute.spread import Spread as Spread
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
     from agentroute.wire import Event as Event
@@ -72,10 +75,12 @@ _HOME = {
     "FileError": "errors",
     "Finished": "wire",
     "Fleet": "fleet",
+    "Group": "group",
     "Headroom": "decision",
     "Lease": "router",
     "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
+    "Placement": "spread",
     "PoolFull": "errors",
     "Profile": "profile",
     "ProfileError": "errors",
@@ -85,6 +90,7 @@ _HOME = {
     "Router": "router",
     "Seen": "client",
     "Slo": "task",
+    "Spread": "spread",
     "Task": "task",
     "TaskError": "errors",
     "TextDelta": "wire",
@@ -113,10 +119,12 @@ __all__ = [
     "FileError",
     "Finished",
     "Fleet",
+    "Group",
     "Headroom",
     "Lease",
     "Model",
     "NoFeasibleDeployment",
+    "Placement",
     "PoolFull",
     "Profile",
     "ProfileError",
@@ -126,6 +134,7 @@ __all__ = [
     "Router",
     "Seen",
     "Slo",
+    "Spread",
     "Task",
     "TaskError",
     "TextDelta",

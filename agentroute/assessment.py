@@ -137,7 +137,7 @@ class Assessment:
         self.factors: Floats | None = None
         """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
-            self.factors = _of_load(state.factors, self.n_run)
+            self.factors = of_load(state.factors, self.n_run)
             times *= self.factors
         self.prefill_ms, self.tpot_ms = times
         """``prefill_ms``: TTFT with no prompt of our own before it."""
@@ -342,8 +342,8 @@ class Assessment:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
 
 
-def _of_load(factors: Floats, n: Floats) -> Floats:
-    """The factors at each deployment's load, shape (2, ..., d)."""
+def of_load(factors: Floats, n: Floats) -> Floats:
+    """The factors of ``State`` at each deployment's load, shape (2, ..., d); ``n`` has shape (..., d)."""
     region = _LOADS.searchsorted(n, "right")
     return factors[:, np.arange(n.shape[-1]), region]
 

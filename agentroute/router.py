@@ -18,12 +18,15 @@ from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.fanout import spread
 from agentroute.fleet import Deployment, Fleet
+from agentroute.group import Group, first_wave
 from agentroute.inputs import Ask
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
+from agentroute.spread import Spread, as_sibling
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
@@ -132,6 +135,25 @@ class Router:
             if best is not None:
                 return self._lease(task, name, assessment, best, now)
         raise refusal(task, assessment)
+
+    def spread(self, task: Task, *, fanout: int) -> Spread:
+        """How ``fanout`` siblings, each like ``task``, are best spread before they are launched; holds nothing.
+
+        The objective ``cost`` asks for the least money by the deadline, any other for the least makespan. Raises
+        ``UsageError`` for a group of no size, and what ``plan`` raises.
+        """
+        one = as_sibling(task, fanout)
+        ask, name, _ = self._ask(one)
+        with self._lock:
+            state = self._situation.group_state(one, self._now())
+        return spread(one, "cost" if name == "cost" else "latency", self._compiled, ask, state)
+
+    def hold(self, plan: Spread) -> Group:
+        """Hold the first wave of a plan, all of it or nothing; raises ``PoolFull`` when the room was taken since."""
+        ask, name, _ = self._ask(plan.task)
+        with self._lock:
+            held = first_wave(plan, name, self._compiled, ask, self._situation, self._now())
+        return Group(plan, tuple(Lease(self, decision, placed) for decision, placed in held))
 
     def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
         """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.

@@ -76,7 +76,8 @@ class CurveTable:
     ) -> Array:
         """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
 
-        The load is given in logarithms; ``ln_n`` has shape (d,), or (2, d) for a load of TTFT and one of TPOT.
+        The load is given in logarithms; ``ln_n`` has shape (d,), or (2, d) for a load of TTFT and one of TPOT, or
+        (2, t, d) for t such loads at once, and then so has the answer.
         ``cached_tokens`` of each prompt are in the KV cache already; ``resident_tokens`` are there of all requests
         together, where it is not n times the mean context. Both change the times by what their physics says.
         """
@@ -132,7 +133,7 @@ class CurveTable:
         cached_tokens: float,
         resident_tokens: Array | float | None,
     ) -> Array:
-        """By how much the times change at the loads ``n`` of TTFT and TPOT, both shape (2, d)."""
+        """By how much the times change at the loads ``n`` of TTFT and TPOT, both shape (2, ..., d)."""
         after = ttft_terms(isl, n[0], cached_tokens), tpot_terms(isl, osl, n[1], cached_tokens, resident_tokens)
         before = ttft_terms(isl, n[0]), tpot_terms(isl, osl, n[1])
         physics = zip(after, before, self._coefficients, self._least, strict=True)
@@ -236,5 +237,5 @@ def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
 
 def _physics(terms: Array, coefficients: Array, least: Array) -> Array:
     """By deployment what the coefficients say, and ``Metric.least`` at the least."""
-    result: Array = np.maximum((terms * coefficients).sum(axis=1), (terms * least).sum(axis=1))
+    result: Array = np.maximum((terms * coefficients).sum(axis=-1), (terms * least).sum(axis=-1))
     return result

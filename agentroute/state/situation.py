@@ -93,6 +93,15 @@ class Situation:
         self.ledger.settle(now)
         return self._both(now)[0]
 
+    def group_state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
+        """What a group of tasks meets: no place for it where a server is only tried whether it is back."""
+        return self.state(task, now, closed | self.breaker.tripped())
+
+    def has_free(self, pool: int, blocks: float, now: float) -> bool:
+        """Whether so many blocks can be taken there, in so many parts as one likes."""
+        ledger = self.ledger
+        return bool(ledger.held[pool] + blocks + self.foreign.current(now).blocks[pool] <= ledger.capacity[pool])
+
     def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
         """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
         a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
