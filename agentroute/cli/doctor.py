@@ -88,7 +88,8 @@ def ask_all(endpoints: Iterable[Asked]) -> dict[Asked, Heard]:
             _, waiting = wait(waiting, timeout=PROGRESS_S)
             if waiting:
                 url = printable(min(asking[future][0] for future in waiting))
-                say(f"waiting for {len(waiting)} of {counted(len(endpoints), 'server')}: {url}, ...")
+                more = ", ..." if len(waiting) > 1 else ""
+                say(f"waiting for {len(waiting)} of {counted(len(endpoints), 'server')} ({url}{more})")
         return {endpoint: future.result() for future, endpoint in asking.items()}
 
 
