@@ -110,26 +110,29 @@ def test_every_disagreement_is_one_finding_with_both_numbers(
     assert all(f"{number:,}" in finding.text for number in numbers)
 
 
-@pytest.mark.parametrize("key", ["max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_pool"])
-def test_a_limit_that_the_profile_does_not_say_is_no_disagreement(key: str) -> None:
+UNSAID: list[tuple[str, dict[str, Any]]] = [
+    ("max_model_len", {"max_model_len": 40_960}),  # what is assumed in its place
+    ("max_num_seqs", {"max_num_seqs": 7}),
+    ("max_num_batched_tokens", {"max_num_batched_tokens": 7}),
+    ("kv_pool", {"kv_pool": KvPool(tokens=7, block_tokens=1)}),
+    ("sharding", {"sharding": Sharding(tp=2), "engines": 2}),
+    ("accelerator", {"device": "NVIDIA H200"}),
+    ("precision", {"weights": "awq", "kv": "fp8"}),
+]
+
+
+@pytest.mark.parametrize(("key", "said"), UNSAID)
+def test_what_the_profile_does_not_say_is_no_disagreement(key: str, said: dict[str, Any]) -> None:
     assert PROFILE.limits is not None
-    limits = PROFILE.limits.model_copy(update={key: None})
-    other = {"max_model_len": 40_960}.get(key, 7) if key != "kv_pool" else KvPool(tokens=7, block_tokens=1)
-    assert found(PROFILE.model_copy(update={"limits": limits}), replace(SERVER, **{key: other})) == []
+    without: dict[str, Any] = {key: Precision() if key == "precision" else None}
+    if key in Limits.model_fields:
+        without = {"limits": PROFILE.limits.model_copy(update=without)}
+    assert found(server=replace(SERVER, **said))
+    assert found(PROFILE.model_copy(update=without), replace(SERVER, **said)) == []
 
 
-@pytest.mark.parametrize(
-    ("key", "nothing"),
-    [("sharding", None), ("accelerator", None), ("precision", Precision()), ("model", None)],
-)
-def test_a_fact_that_the_profile_does_not_say_is_no_disagreement(key: str, nothing: object) -> None:
-    other = replace(
-        SERVER,
-        **{"sharding": {"sharding": Sharding(tp=2), "engines": 2}, "accelerator": {"device": "NVIDIA H200"}}.get(
-            key, {"weights": "awq", "kv": "fp8"} if key == "precision" else {}
-        ),
-    )
-    assert found(PROFILE.model_copy(update={key: nothing}), other, model="qwen3-8b" if key == "model" else None) == []
+def test_a_model_that_the_profile_does_not_say_is_no_disagreement() -> None:
+    assert found(PROFILE.model_copy(update={"model": None}), model="qwen3-8b") == []
 
 
 def test_a_server_that_says_nothing_but_its_models_disagrees_with_nothing() -> None:
@@ -200,7 +203,7 @@ def test_how_prefill_and_decode_are_split_apart_no_server_says() -> None:
         ({"adapter": "sglang"}, None, 'set adapter = "vllm"'),
     ],
 )
-def test_what_the_configuration_says_is_compared_too(more: dict[str, str], model: str | None, says: str) -> None:
+def test_what_the_configuration_says_is_compared_too(more: dict[str, Any], model: str | None, says: str) -> None:
     (finding,) = disagreements(deployment(**more), SERVER, model=model)
     assert finding.severity == "wrong" and says in finding.text
 
