@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentroute.decision import Candidate as Candidate
     from agentroute.decision import Decision as Decision
     from agentroute.decision import Headroom as Headroom
+    from agentroute.doctor.finding import Finding as Finding
     from agentroute.errors import AgentrouteError as AgentrouteError
     from agentroute.errors import BackendError as BackendError
     from agentroute.errors import ConfigError as ConfigError
@@ -73,6 +74,7 @@ _HOME = {
     "Events": "client",
     "FailureKind": "errors",
     "FileError": "errors",
+    "Finding": "doctor.finding",
     "Finished": "wire",
     "Fleet": "fleet",
     "Group": "group",
@@ -117,6 +119,7 @@ __all__ = [
     "Events",
     "FailureKind",
     "FileError",
+    "Finding",
     "Finished",
     "Fleet",
     "Group",

@@ -35,6 +35,7 @@ from agentroute.waiting import Delay, Ticket, Waiting
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
+    from agentroute.doctor.finding import Finding
 
 
 WORTH_WAITING = 0.25
@@ -209,6 +210,18 @@ class Router:
             self._situation.observe(pool, load, capacity, self._clock())
         self.pump()
 
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the deployments, or may be: as they are set up and as they have run here; nobody is asked.
+
+        The worst comes first. What the servers say of themselves is compared by ``agentroute doctor``.
+        """
+        from agentroute.doctor.running import examine
+
+        with self._lock:
+            now = self._now()
+            signs, drifts = self._situation.signs(now), self._situation.corrections.drifting(now)
+        return examine(self.fleet.deployments, self._compiled.pools, signs, drifts)
+
     def _now(self) -> float:
         """The time, with what was dropped by then let go of; called under the lock."""
         while self._dropped:
@@ -258,7 +271,7 @@ class Router:
                 return True
             tokens = lease.decision.task.context_tokens + output_tokens
             blocks = self._compiled.block_table.units_at(placed.deployment, tokens)
-            return self._situation.ledger.extend(placed.hold, blocks)
+            return self._situation.extend(placed, blocks, self._clock())
 
     def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
         """A lease where there is room now; else why not.

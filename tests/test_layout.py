@@ -22,14 +22,14 @@ LAYERS: tuple[str, ...] = (
     "router",
     "admission", "outlook",
     "files", "catalogue", "config",
-    "wire", "sse", "transport", "adapters", "probe", "call", "client",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
 
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
-LAZY |= {("tokens", "files")}
+LAZY |= {("tokens", "files"), ("router", "doctor")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

@@ -468,9 +468,9 @@ def test_a_group_is_held_as_if_each_sibling_had_acquired(shared: int) -> None:
             assert (together.decision.ttft_ms, together.blocks) == (alone.decision.ttft_ms, alone.blocks)
             assert together.decision.tpot_ms == alone.decision.tpot_ms
         a, b = held._situation, one_by_one._situation
-        for name in ("held", "in_flight", "mix", "tpot_ms"):
+        for name in ("held", "in_flight", "resident"):
             np.testing.assert_array_equal(getattr(a.ledger, name), getattr(b.ledger, name))
-        assert (a.ledger.siblings(sibling_group(spread.task)), a.ledger.promised) == (spread.at_once, spread.at_once)
+        assert (a.ledger.siblings(sibling_group(spread.task)), a.ledger.total) == (spread.at_once, spread.at_once)
         assert held.decide(spread.task) == one_by_one.decide(spread.task)
         assert held.decide(spread.task).e2e_ms == one_by_one.decide(spread.task).e2e_ms
         for lease in leases:

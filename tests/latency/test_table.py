@@ -186,7 +186,6 @@ def test_many_loads_of_each_deployment_are_answered_as_one_by_one() -> None:
         assert many.shape == (2, 2, 3)
         for i in range(2):
             np.testing.assert_array_equal(many[:, i], table.at(isl, osl, np.log(n[:, i]), cached_tokens=tokens))
-    share = table.cached_share(900.0, n[0], cached)
-    for i in range(2):
-        np.testing.assert_array_equal(share[i], table.cached_share(900.0, n[0, i], cached))
-    assert share[0, 0] < 1.0 and share[0, 2] == 1.0
+    share = table.cached_share(900.0, cached)
+    assert share[0] < 1.0
+    assert share[2] == 1.0
