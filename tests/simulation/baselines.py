@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from hashlib import blake2b
 from math import log
 
 from simulation.engine import Server, blocks
+from simulation.grounds import closed_loop
 from simulation.trace import Request
 from simulation.world import Gauges, Placement, Policy, Result
 
@@ -42,8 +44,20 @@ class Baseline:
         raise NotImplementedError
 
     def least(self, able: list[int], weight: Callable[[Server], float]) -> int:
-        """The least in flight for its weight; ties by chance."""
+        """The one that would have the least in flight for its weight; ties by chance."""
         return min(able, key=lambda i: ((self.in_flight[i] + 1) / weight(self.servers[i]), self.draw.random()))
+
+
+def by_gpus(server: Server) -> float:
+    return float(server.gpus)
+
+
+@cache
+def by_speed(server: Server) -> float:
+    """Answers per second in a closed loop of sixteen middling requests: what an operator would measure for weights."""
+    n, osl = 16, 512
+    ttft_s, tpot_s = closed_loop(server, 8_192, osl, n)
+    return n / (ttft_s + (osl - 1) * tpot_s)
 
 
 class Random(Baseline):
@@ -67,31 +81,38 @@ class LeastInFlight(Baseline):
         return self.least(able, lambda server: 1.0)
 
 
-class WeightedLeastInFlight(Baseline):
-    """By in flight for each GPU."""
+class LeastByGpus(Baseline):
+    """Capacity-weighted: in flight for each GPU."""
 
     def choose(self, request: Request, able: list[int]) -> int:
-        return self.least(able, lambda server: float(server.gpus))
+        return self.least(able, by_gpus)
+
+
+class LeastBySpeed(Baseline):
+    """Capacity-weighted: in flight for what was measured."""
+
+    def choose(self, request: Request, able: list[int]) -> int:
+        return self.least(able, by_speed)
 
 
 class PrefixSticky(Baseline):
-    """A session and a burst each have a server, by rendezvous hashing weighted with the GPUs."""
+    """A session and a burst each have a server, by rendezvous hashing weighted with what was measured."""
 
     def choose(self, request: Request, able: list[int]) -> int:
-        return max(able, key=lambda i: self.draw_of(request.session, i))
+        return max(able, key=lambda i: self._draw_of(request.session, i))
 
-    def draw_of(self, session: str, server: int) -> float:
+    def _draw_of(self, session: str, server: int) -> float:
         digest = blake2b(f"{session} {server}".encode(), digest_size=8).digest()
         uniform = (int.from_bytes(digest) + 1) / (2**64 + 1)
-        return -self.servers[server].gpus / log(uniform)
+        return -by_speed(self.servers[server]) / log(uniform)
 
 
 class BoundedSticky(PrefixSticky):
     """The same, passing over servers with more than a quarter above their share of what is in flight."""
 
     def choose(self, request: Request, able: list[int]) -> int:
-        share = (sum(self.in_flight[i] for i in able) + 1) / sum(self.servers[i].gpus for i in able)
-        free = [i for i in able if self.in_flight[i] + 1 <= max(1.0, 1.25 * share * self.servers[i].gpus)]
+        share = (sum(self.in_flight[i] for i in able) + 1) / sum(by_speed(self.servers[i]) for i in able)
+        free = [i for i in able if self.in_flight[i] + 1 <= max(1.0, 1.25 * share * by_speed(self.servers[i]))]
         return super().choose(request, free or able)
 
 
@@ -99,7 +120,8 @@ BASELINES: dict[str, Callable[[Sequence[Server], int], Policy]] = {
     "random": Random,
     "round-robin": RoundRobin,
     "least in flight": LeastInFlight,
-    "least by GPUs": WeightedLeastInFlight,
+    "least by GPUs": LeastByGpus,
+    "least by speed": LeastBySpeed,
     "prefix-sticky": PrefixSticky,
     "sticky, bounded": BoundedSticky,
 }

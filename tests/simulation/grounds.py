@@ -96,19 +96,19 @@ GROUNDS = (
         name="one-big-two-small",
         servers=(("big", BIG), ("small-1", SMALL), ("small-2", SMALL)),
         mix=Mix(),
-        saturation_rps=10.0,
+        saturation_rps=6.0,
     ),
     Ground(
         name="four-one-differs",
         servers=(("a", MIDDLE), ("b", MIDDLE), ("c", MIDDLE), ("other", STALLING)),
         mix=Mix(),
-        saturation_rps=10.0,
+        saturation_rps=7.0,
     ),
     Ground(
         name="long-and-fast",
         servers=(("long", LONG), ("fast-1", FAST), ("fast-2", FAST), ("fast-3", FAST)),
-        mix=Mix(),
-        saturation_rps=10.0,
+        mix=Mix(shares=(("session", 0.6), ("long", 0.04), ("burst", 0.04), ("batch", 0.32))),
+        saturation_rps=13.0,
     ),
 )
 
