@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import hypot, log
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
+from agentroute.compiled import UNKNOWN_CAPABILITY, Bools, CompiledFleet, Floats, Ints
 from agentroute.latency.points import Statistic
 from agentroute.origin import Origin
 from agentroute.policy import SLO_MARGIN, Objective
+
+LOADS = (4.0, 16.0)
+"""Requests in flight at which the next region of ``State.factors`` begins. Absolute, not relative to the slots: these
+are often unknown and seldom the limit (the KV pool is), and what changes with n goes by the count."""
+_LOADS = np.array(LOADS)
 
 Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
 
@@ -21,18 +27,23 @@ band where version or KV type are unknown, or differ from those of the measureme
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
 
-UNKNOWN_CAPABILITY = 2
-SLO_STEP = 4
-MISSED = 2 * SLO_STEP
+SLO_STEP = 2 * UNKNOWN_CAPABILITY
+HARM = 2 * SLO_STEP
+MISSED = 2 * HARM
+INFEASIBLE = 2 * MISSED
 """The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
-margin, 8 for one missed. The least rank wins; the objective decides within a rank."""
+margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
+least rank wins; the objective decides within a rank."""
 
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
 _SLO_RANK = np.array([0, SLO_STEP, MISSED])
+_SCALE = 2.0 ** (30.0 * np.arange(INFEASIBLE))
+"""By rank what a score is multiplied by, so that one number orders by both: scores of one rank are less than 2^30
+apart. A power of two changes no digit of them."""
 
 
 class Limit(NamedTuple):
-    """An SLO in milliseconds on one metric."""
+    """An SLO in milliseconds on one metric. Of many tasks ``limit_ms`` has shape (t, 1), infinite for those without."""
 
     metric: Metric
     limit_ms: float
@@ -42,43 +53,70 @@ class Limit(NamedTuple):
     """What was asked for, where some of it has gone by in waiting; ``limit_ms`` is what is left."""
     waited_ms: float = 0.0
     """What has gone by."""
+    from_itl: bool = False
+    """Whether it was given as one on the gap between two tokens."""
 
 
 class Ask(NamedTuple):
-    """A task as numbers."""
+    """A task as numbers; many tasks of one kind as arrays of shape (t, 1)."""
 
-    context_tokens: int
-    isl: int
+    context_tokens: float
+    """Prompt tokens at most."""
+    isl: float
     """Prompt tokens expected, for prediction; admission goes by ``context_tokens``."""
-    osl: int
-    """Output tokens planned for."""
+    osl: float
+    """Output tokens expected."""
+    output_tokens: float
+    """Output tokens at most, or what is planned for; these must fit the window."""
+    held_tokens: float
+    """Prompt and answer that are held in the KV pool at the start."""
+    shared_tokens: float
+    """Of the prompt, those that siblings have in common."""
     output_is_set: bool
-    concurrency: int
-    needs: int
+    concurrency: float
+    needs: int = 0
     """Bits of ``compiled.BIT``."""
-    limits: tuple[Limit, ...]
-    allowed: Bools | None
-    """Deployments that the route allows; ``None``: all."""
+    limits: tuple[Limit, ...] = ()
+    allowed: Bools | None = None
+    """Deployments that route and task allow; ``None``: all."""
+    max_cost_usd: float | None = None
 
     @property
-    def tokens(self) -> int:
-        """Prompt and answer together."""
-        return self.context_tokens + self.osl
+    def tokens(self) -> float:
+        """Prompt and answer together, at most."""
+        return self.context_tokens + self.output_tokens
 
 
 class State(NamedTuple):
-    """What is true at the time of a decision: by pool, blocks held and requests in flight."""
+    """What is true at the time of a decision, by pool. Arrays are never changed once they are in here."""
 
     held: Floats
+    """Blocks that our own calls hold, and those that others use."""
     in_flight: Floats
-    siblings: int
+    """Requests there, our own and those of others."""
+    siblings: int = 0
     """Siblings of the task that are in flight, anywhere."""
-    total: int
+    total: float = 0.0
     """Everything in flight, anywhere."""
+    mix: Floats | None = None
+    """``latency.table.MIX`` over our own requests there, shape (4, pools); ``None``: there are none."""
+    own: Floats | None = None
+    """How many those are."""
+    tpot_ms: Floats | None = None
+    """The least TPOT that was promised to one of them, infinite where none was; ``None``: none anywhere."""
+    cached_tokens: Floats | None = None
+    """Tokens of the task's prompt that are in the KV cache already; ``None``: none anywhere."""
+    up: Bools | None = None
+    """Whether its breaker lets a request through; ``None``: all do."""
+    shared: Bools | None = None
+    """Where the prefix that the task shares with siblings is held already; ``None``: nowhere."""
+    factors: Floats | None = None
+    """What was seen over what was predicted, shape (2, d, load regions); ``None``: nothing was seen."""
 
 
 class Assessment:
-    """A task against every deployment; arrays have shape (d,), times are milliseconds with the wait included.
+    """A task against every deployment; arrays have shape (d,), of many tasks (t, d); times are milliseconds with the
+    wait included.
 
     ``n`` is the load the task would meet (everything in flight on the endpoint, and the siblings to come, spread over a
     deployment's endpoints), ``n_run`` what of it can run at once. A closed loop of n requests over n_run places waits
@@ -86,33 +124,38 @@ class Assessment:
     """
 
     def __init__(self, fleet: CompiledFleet, ask: Ask, state: State, *, room_now: bool) -> None:
-        self.fleet, self.ask = fleet, ask
-        self._extrapolated: dict[int, bool] = {}
-        self._bands: dict[int, tuple[float, float]] = {}
-        self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
-        self.held: Floats = state.held.take(self.pool)
-        self.in_flight: Floats = state.in_flight.take(self.pool)
+        self.fleet, self.ask, self.state, self.room_now = fleet, ask, state, room_now
+        self.held, self.in_flight = state.held, state.in_flight
+        self.pool: Ints = fleet.first_pool
+        if not fleet.aligned:
+            self.pool = _pools(fleet, state) if fleet.replicated else fleet.first_pool
+            self.held, self.in_flight = state.held.take(self.pool), state.in_flight.take(self.pool)
         # Siblings that are not in flight yet, this one included.
-        to_come = max(1, ask.concurrency - state.siblings)
-        self.n: Floats = self.in_flight + (np.ceil(to_come / fleet.endpoints) if fleet.replicated else float(to_come))
-        self.n_run = self.n
-        if fleet.any_known_pool or state.total + to_come > fleet.least_slots:
-            self.n_run = self._running()
+        to_come: Any = ask.concurrency
+        if state.siblings:
+            to_come = np.maximum(to_come - state.siblings, 1.0)
+        if fleet.replicated:
+            to_come = np.ceil(to_come / fleet.endpoints)
+        self.n: Floats = self.in_flight + to_come
+        self._waits = fleet.any_known_pool or _some(state.total + to_come > fleet.least_slots)
+        self.n_run = self._running() if self._waits else self.n
         self._predict(self.in_flight + 1.0 if room_now else self.n)
-        self.able: Bools = self._fits()
-        """Deployments that could take the task, whether or not they have room at this moment."""
-        self.rank: Ints = fleet.pool_rank
-        self.used: Floats | None = None
-        """Predicted over allowed, of the SLO that is nearest to breaking."""
         self._judge()
-        self.feasible = self.able
-        if room_now and fleet.any_known_pool:
-            self.feasible = self.able & (self.held + self.units <= fleet.blocks)
 
-    @property
+    @cached_property
     def units(self) -> Floats:
-        """Blocks that one request would hold."""
-        tokens: Floats | float = float(self.ask.tokens)
+        """Blocks that one request would hold, beside those that siblings hold for it already."""
+        units = self._blocks(self.ask.held_tokens)
+        if self.state.shared is not None:
+            units = units - self.shared_units * self.state.shared.take(self.pool)
+        return units
+
+    @cached_property
+    def shared_units(self) -> Floats:
+        """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
+        return np.asarray(np.floor(self.ask.shared_tokens / self.fleet.block_tokens) * self.fleet.keeps_prefixes)
+
+    def _blocks(self, tokens: Floats | float) -> Floats:
         if not self.ask.output_is_set:
             tokens = np.minimum(self.fleet.window_tokens, tokens)
         return np.asarray(np.ceil(tokens / self.fleet.block_tokens))
@@ -120,49 +163,102 @@ class Assessment:
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
         fleet = self.fleet
-        room = self.in_flight + np.floor((fleet.blocks - self.held) / self.units)
-        running: Floats = np.maximum(1.0, np.minimum(self.n, np.minimum(fleet.slots, room)))
-        return running
+        running = self.n
+        if fleet.any_known_pool:
+            room = fleet.blocks - self.held
+            room /= self.units
+            np.floor(room, out=room)
+            room += self.in_flight
+            running = np.minimum(running, room)
+        running = np.minimum(running, fleet.slots)
+        return np.maximum(running, 1.0, out=running)
 
     def _predict(self, queue: Floats) -> None:
         """Times at ``n_run``; of ``queue`` requests, those that do not run at once wait.
 
         Where the request is to start now, the siblings that come after it do not keep it waiting.
         """
-        ask = self.ask
-        self.ttft_ms, self.tpot_ms = self.fleet.curves.at(log(ask.isl), log(ask.osl), np.log(self.n_run))
-        self.service_ms: Floats = self.ttft_ms + (ask.osl - 1.0) * self.tpot_ms
+        ask, state, curves = self.ask, self.state, self.fleet.curves
+        if isinstance(ask.isl, np.ndarray):
+            times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], np.log(self.n_run))
+        else:
+            times = curves.at(log(ask.isl), log(ask.osl), np.log(self.n_run))
+        if state.mix is not None:
+            self._mix(times)
+        if state.cached_tokens is not None:
+            cached = state.cached_tokens if self.fleet.aligned else state.cached_tokens.take(self.pool)
+            times[0] *= curves.cached_share(ask.isl, self.n_run, cached)
+        self.factors: Floats | None = None
+        """By what the curves' times were multiplied, (2, d)."""
+        if state.factors is not None:
+            self.factors = _of_load(state.factors, self.n_run)
+            times *= self.factors
+        self.ttft_ms, self.tpot_ms = times
+        service = self.tpot_ms * (ask.osl - 1.0)
+        service += self.ttft_ms
+        self.service_ms: Floats = service
         """E2E without the wait."""
-        self.e2e_ms: Floats = self.service_ms
+        self.e2e_ms: Floats = service
         self.wait_ms: Floats | None = None
-        if self.n_run is not self.n:
-            self.wait_ms = np.maximum(queue - self.n_run, 0.0) / self.n_run * self.service_ms
-            self.ttft_ms = self.ttft_ms + self.wait_ms
-            self.e2e_ms = self.service_ms + self.wait_ms
+        if self._waits:
+            wait = queue - self.n_run
+            np.maximum(wait, 0.0, out=wait)
+            wait *= service
+            wait /= self.n_run
+            self.wait_ms = wait
+            self.ttft_ms = self.ttft_ms + wait
+            self.e2e_ms = service + wait
 
-    def _fits(self) -> Bools:
-        fleet, ask = self.fleet, self.ask
-        needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1
-        fits: Bools = fleet.window_tokens >= float(needed)
-        if fleet.any_known_pool:
-            fits &= self.units <= fleet.request_blocks
-        if ask.needs:
-            fits &= fleet.capability_mask(ask.needs)[0]
-        if ask.allowed is not None:
-            fits &= ask.allowed
-        return fits
+    def _mix(self, times: Floats) -> None:
+        """Times as they are among requests of other sizes than the task's."""
+        state, aligned = self.state, self.fleet.aligned
+        assert state.mix is not None
+        assert state.own is not None
+        mix, own = (state.mix, state.own) if aligned else (state.mix.take(self.pool, 1), state.own.take(self.pool))
+        self.fleet.curves.mix(times, self.ask.isl, self.ask.osl, self.n_run, mix, own)
 
     def _judge(self) -> None:
-        if self.ask.needs:
-            self.rank = self.rank + UNKNOWN_CAPABILITY * self.fleet.capability_mask(self.ask.needs)[1]
-        for limit in self.ask.limits:
+        """Who could take the task, and who keeps the SLOs."""
+        fleet, ask, state = self.fleet, self.ask, self.state
+        able: Bools | None = None
+        needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1.0
+        if _some(needed > fleet.least_window_tokens):
+            able = fleet.window_tokens >= needed
+        if _some(ask.tokens > fleet.least_request_tokens):
+            able = _and(able, self._blocks(ask.tokens) <= fleet.request_blocks)
+        rank = fleet.pool_rank
+        if ask.needs:
+            offered, unknown = fleet.capability_mask(ask.needs)
+            able = _and(able, offered)
+            rank = rank + unknown
+        if ask.allowed is not None:
+            able = _and(able, ask.allowed)
+        if ask.max_cost_usd is not None:
+            # A cost that is unknown cannot be promised.
+            able = _and(able, self.cost_usd <= ask.max_cost_usd)
+        self.used: Floats | None = None
+        """Predicted over allowed, of the SLO that is nearest to breaking; NaN: nothing was measured for it."""
+        for limit in ask.limits:
             share = self.judged_ms(limit) / limit.limit_ms
-            self.used = share if self.used is None else np.maximum(self.used, share)
             if limit.hard:
-                self.able &= share <= 1.0
+                able = _and(able, share <= 1.0)
+            self.used = share if self.used is None else np.maximum(self.used, share)
         if self.used is not None:
-            # NaN, an SLO that nothing was measured for, sorts last: it ranks with the missed ones.
-            self.rank = self.rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
+            # NaN sorts last: it ranks with the missed ones.
+            rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
+        if state.tpot_ms is not None:
+            promised = state.tpot_ms if fleet.aligned else state.tpot_ms.take(self.pool)
+            rank = rank + (self.tpot_ms > promised) * HARM
+        self.able = able
+        """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
+        self.rank: Ints = rank
+        free: Bools | None = None
+        if state.up is not None:
+            free = state.up if fleet.aligned else state.up.take(self.pool)
+        if self.room_now and fleet.any_known_pool:
+            free = _and(free, self.held + self.units <= fleet.blocks)
+        self.feasible = _and(able, free) if free is not None else able
+        """Those of them that can take it now; ``None``: all."""
 
     def judged_ms(self, limit: Limit) -> Floats:
         """What an SLO is held against: the mean; another statistic by its measured ratio, else the high end."""
@@ -177,26 +273,37 @@ class Assessment:
         curve = self.fleet.curves.curves[d]
         return curve.tails.get((limit.metric, limit.stat)) if curve else None
 
+    def is_able(self, d: int) -> bool:
+        """Whether deployment ``d`` could take the task."""
+        return self.able is None or bool(self.able[d])
+
+    def is_feasible(self, d: int) -> bool:
+        """Whether deployment ``d`` can take the task now."""
+        return self.feasible is None or bool(self.feasible[d])
+
     def order(self, objective: Objective) -> NDArray[np.intp]:
         """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
         score = objective(self)
         if self.used is not None:
             score = np.where(self.rank < MISSED, score, self.used)
-        ranked = self._sorted(score)
-        return ranked[: int(self.feasible.sum())]
+        rank = self.rank if self.feasible is None else np.where(self.feasible, self.rank, INFEASIBLE)
+        ranked = np.lexsort((self.in_flight, score, rank))
+        return ranked[: len(ranked) if self.feasible is None else int(self.feasible.sum())]
 
     def best(self, objective: Objective) -> int | None:
         """The first of ``order``; ``None`` when nothing is feasible."""
-        best = self._sorted(objective(self))[0]
-        if not self.feasible[best]:
-            return None
-        if self.used is not None and self.rank[best] >= MISSED:
-            best = self._sorted(self.used)[0]
-        return int(best)
-
-    def _sorted(self, score: Floats) -> NDArray[np.intp]:
-        """All deployments, the infeasible last; a score that is NaN, unknown, comes after every known one."""
-        return np.lexsort((self.in_flight, score, self.rank, ~self.feasible))
+        score = objective(self)
+        key = score * _SCALE.take(self.rank)
+        if self.feasible is not None:
+            key = np.where(self.feasible, key, np.inf)
+        least = np.fmin.reduce(key)
+        equal = key == least
+        # One that lacks nothing and has no equal. All else (nothing is known, equals, SLOs that are missed, and are
+        # then compared by how far) is sorted.
+        if 0.0 < least < np.inf and np.count_nonzero(equal) == 1 and not self.rank[best := int(equal.argmax())]:
+            return best
+        ordered = self.order(objective)
+        return int(ordered[0]) if len(ordered) else None
 
     @property
     def cost_usd(self) -> Floats:
@@ -209,7 +316,8 @@ class Assessment:
     @property
     def gpu_seconds(self) -> Floats:
         """Accelerator-seconds that one sibling takes while the group is there: GPUs x E2E / siblings."""
-        seconds: Floats = self.fleet.gpus * (self.e2e_ms * (0.001 / self.ask.concurrency))
+        seconds: Floats = self.e2e_ms * (0.001 / self.ask.concurrency)
+        seconds *= self.fleet.gpus
         return seconds
 
     def extrapolated(self, d: int) -> bool:
@@ -217,6 +325,14 @@ class Assessment:
         if d not in self._extrapolated:
             self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
         return self._extrapolated[d]
+
+    @cached_property
+    def _extrapolated(self) -> dict[int, bool]:
+        return {}
+
+    @cached_property
+    def _bands(self) -> dict[int, tuple[float, float]]:
+        return {}
 
     def origin(self, d: int) -> Origin:
         """Where the times of deployment ``d`` come from: its points, else its roofline."""
@@ -245,6 +361,22 @@ class Assessment:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
 
 
+def _of_load(factors: Floats, n: Floats) -> Floats:
+    """The factors at each deployment's load, shape (2, ..., d)."""
+    region = _LOADS.searchsorted(n, "right")
+    return factors[:, np.arange(n.shape[-1]), region]
+
+
+def _some(condition: bool | Bools) -> bool:
+    """Whether it holds of any task."""
+    return condition if isinstance(condition, bool) else bool(condition.any())
+
+
+def _and(a: Bools | None, b: Bools) -> Bools:
+    return b if a is None else a & b
+
+
 def _pools(fleet: CompiledFleet, state: State) -> Ints:
-    """For each deployment the pool of its endpoint with the fewest requests in flight."""
-    return np.array([min(pools, key=lambda pool: state.in_flight[pool]) for pools in fleet.pools], dtype=np.int64)
+    """For each deployment the pool of its endpoint with the fewest requests in flight, of those that are up."""
+    busy = state.in_flight if state.up is None else np.where(state.up, state.in_flight, np.inf)
+    return np.array([min(pools, key=lambda pool: busy[pool]) for pools in fleet.pools], dtype=np.int64)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
 from agentroute.errors import BackendError, FailureKind, UsageError, shown
+from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder
+from agentroute.state.breaker import FAULTS
 from agentroute.task import MAX_TOKENS, Task
 from agentroute.transport import MAX_ANSWER_BYTES, Target
 from agentroute.wire import (
@@ -160,6 +162,7 @@ class Call:
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
         self._over = False
+        self._failed = False
         self.closed = False
         """Whether its lease was settled."""
 
@@ -208,6 +211,7 @@ class Call:
             yield
         except BackendError as error:
             self._over = error.kind not in _STILL_RUNNING
+            self._failed = error.kind in FAULTS
             raise BackendError(
                 error.kind,
                 self.target.hide(error.detail),
@@ -222,7 +226,13 @@ class Call:
         """Let go of the lease: at once when the server is done or was never asked, else after the runtime's delay."""
         self.closed = True
         cut_short = self._sent_at is not None and not self._over
-        self.lease.release(self.adapter.release_delay_s(streaming=self.streaming) if cut_short else 0.0)
+        after_s = self.adapter.release_delay_s(streaming=self.streaming) if cut_short else 0.0
+        if self._failed:
+            self.lease.settle(Outcome(failed=True), after_s=after_s)
+        elif self.reply is not None:
+            self.lease.settle(_outcome(self.reply))
+        else:
+            self.lease.release(after_s)
 
     def _feed(self, chunk: bytes | None) -> None:
         if chunk is not None:
@@ -243,8 +253,7 @@ class Call:
             self._finish_stream()
 
     def _finish_stream(self) -> None:
-        self._finish(self._assembly.completion())
-        self.lease.release()
+        self.lease.settle(_outcome(self._finish(self._assembly.completion())))
 
     def _finish(self, answer: Completion) -> Reply:
         self._over = True
@@ -262,6 +271,27 @@ class Call:
 
     def _elapsed_s(self) -> float:
         return time.perf_counter() - (self._sent_at or 0.0)
+
+
+def _outcome(reply: Reply) -> Outcome:
+    """What the router learns from; a token's time only where enough of them came."""
+    seen, usage = reply.seen, reply.usage
+    ttft_ms = None if seen.ttft_s is None else seen.ttft_s * 1_000.0
+    tpot_ms, count = None, usage.completion_tokens
+    if ttft_ms is not None and count is not None and count >= _ENOUGH:
+        tpot_ms = (seen.e2e_s * 1_000.0 - ttft_ms) / (count - 1)
+    return Outcome(
+        ttft_ms=ttft_ms,
+        tpot_ms=tpot_ms,
+        e2e_ms=seen.e2e_s * 1_000.0,
+        prompt_tokens=usage.prompt_tokens,
+        output_tokens=count,
+        cached_tokens=usage.cached_tokens,
+    )
+
+
+_ENOUGH = 8
+"""Output tokens from which on their mean time says something; assumed."""
 
 
 def _joined(pieces: Sequence[ToolCallDelta]) -> ToolCall:

@@ -9,14 +9,16 @@ ceiling with the least ``n_c`` binds.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from agentroute.capacity.holding import Holding
 from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.estimate import Estimate
-from agentroute.latency.rates import RateKind, Workload, rate_limits
+from agentroute.latency.rates import RateKind, RateLimit, Workload, least_limit, rate_limits
 from agentroute.latency.roofline import Roofline, experts_near
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
@@ -44,8 +46,7 @@ NAMES: dict[CeilingKind, str] = {
 CautionKind = Literal["pipeline_idles", "experts_cross", "tensors_cross", "kv_copied", "over_pool"]
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(NamedTuple):
     """One limit: the load demands ``demand`` of ``limit``, both in ``unit``.
 
     ``n_c`` is the largest concurrency that keeps it, with the band of its mean; infinite: no concurrency breaks it.
@@ -109,10 +110,11 @@ class Ceilings:
         return Estimate(mean, low, high, held[0].source)
 
 
+_N_C = attrgetter("n_c.mean")
 _CAPACITY = frozenset({"weights", "domain_memory", "window", "kv_capacity", "slots"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stand:
     """Where a model stands: its split over accelerators of one kind, what that holds, and how fast it is.
 
@@ -127,71 +129,98 @@ class Stand:
     slots: int | None = None
     window_tokens: int | None = None
 
+    @cached_property
+    def weights(self) -> Unknown | tuple[Ceiling, Ceiling]:
+        """Weights of the fullest accelerator, and those of all in its tight domain against all that the domain has."""
+        holding, accelerator = self.holding, self.accelerator
+        if isinstance(holding, Unknown):
+            return holding
+        if holding.weights_gib is None or holding.usable_gib is None or accelerator is None:
+            return Unknown("the model, its precision, or the accelerator is unknown")
+        weights, usable, domain = holding.weights_gib, holding.usable_gib, accelerator.tight_domain_accelerators
+        inside = min(self.sharding.accelerators, domain)
+        return (
+            _always("weights", weights, usable, "GiB per accelerator"),
+            _always("domain_memory", weights * inside, usable * domain, "GiB"),
+        )
+
+    @cached_property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What a person should know about the split under any load."""
+        crossing = _crossing(self.model, self.sharding, self.accelerator) if self.accelerator is not None else ()
+        return (*crossing, *_copying(self.model, self.sharding))
+
+    @cached_property
+    def longest_tokens(self) -> float | None:
+        """The longest request that the KV pool holds; ``None``: unknown."""
+        return None if isinstance(self.holding, Unknown) else self.holding.longest_tokens().mean
+
+    @cached_property
+    def all_slots(self) -> float | None:
+        """Slots of every attention replica; ``None``: unknown."""
+        replicas = self.sharding.attention_dp if isinstance(self.holding, Unknown) else self.holding.replicas
+        return None if self.slots is None else float(self.slots * replicas)
+
 
 def ceilings(stand: Stand, workload: Workload) -> Ceilings:
     """Every ceiling of a deployment under a load, the binding one first."""
-    found: list[Ceiling] = []
-    unknown: dict[CeilingKind, str] = {}
-    for kind, ceiling in _capacity(stand, workload):
-        if isinstance(ceiling, Unknown):
-            unknown[kind] = ceiling.reason
-        else:
-            found.append(ceiling)
+    found, unknown = _capacity(stand, workload.n, workload.isl + workload.osl)
     if isinstance(stand.roofline, Unknown):
         unknown["compute"] = stand.roofline.reason
     else:
-        for rate, limit in rate_limits(stand.roofline, workload).items():
-            unit = f"ms {limit.metric}"
-            ceiling = _ceiling(rate, limit.demand_ms, limit.limit_ms, unit, _exact(limit.n_c), workload.n)
-            found.append(replace(ceiling, breaks=bool(workload.slos)))
+        breaks = bool(workload.slos)
+        found += [_rate(*one, workload.n, breaks) for one in rate_limits(stand.roofline, workload).items()]
     # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
-    found.sort(key=lambda ceiling: ceiling.n_c.mean)
+    found.sort(key=_N_C)
     return Ceilings(tuple(found), unknown, tuple(cautions(stand, workload)))
 
 
-def _capacity(stand: Stand, workload: Workload) -> Iterator[tuple[CapacityKind, Ceiling | Unknown]]:
-    holding, n, tokens = stand.holding, workload.n, workload.isl + workload.osl
-    yield from _weights(stand, n)
-    if isinstance(holding, Unknown):
-        yield "kv_capacity", holding
+def binding(stand: Stand, workload: Workload) -> Ceiling | None:
+    """The binding one alone, in half of the time that all take; ``None`` when none is known.
+
+    Where two rates have the same ``n_c``, it is the one that the time is charged to.
+    """
+    found, _ = _capacity(stand, workload.n, workload.isl + workload.osl)
+    if not isinstance(stand.roofline, Unknown):
+        found.append(_rate(*least_limit(stand.roofline, workload), workload.n, bool(workload.slos)))
+    return min(found, key=_N_C, default=None)
+
+
+def _rate(kind: RateKind, limit: RateLimit, n: int, breaks: bool) -> Ceiling:
+    n_c, metric, demand_ms, limit_ms = limit
+    return Ceiling(kind, demand_ms, limit_ms, f"ms {metric}", _exact(n_c), n_c / n - 1, breaks)
+
+
+def _capacity(stand: Stand, n: int, tokens: int) -> tuple[list[Ceiling], dict[CeilingKind, str]]:
+    """The capacity ceilings of ``n`` requests of ``tokens`` tokens, and why some are unknown."""
+    found: list[Ceiling] = []
+    unknown: dict[CeilingKind, str] = {}
+    weights, holding, slots, window = stand.weights, stand.holding, stand.all_slots, stand.window_tokens
+    if isinstance(weights, Unknown):
+        unknown["weights"] = unknown["domain_memory"] = weights.reason
     else:
-        scarce = holding.pools[1].scarcest(tokens)
+        found += weights
+    if isinstance(holding, Unknown):
+        unknown["kv_capacity"] = holding.reason
+    else:
+        scarce, n_c = holding.pools[1].scarcest(tokens), holding.sequences(tokens)
         needed, available = scarce.needed * n, scarce.available * holding.replicas
-        yield "kv_capacity", _ceiling("kv_capacity", needed, available, scarce.unit, holding.sequences(tokens), n)
-    if stand.slots is None:
-        yield "slots", Unknown("nobody says how many requests the server runs at once")
+        found.append(Ceiling("kv_capacity", needed, available, scarce.unit, n_c, n_c.mean / n - 1))
+    if slots is None:
+        unknown["slots"] = "nobody says how many requests the server runs at once"
     else:
-        replicas = stand.sharding.attention_dp if isinstance(holding, Unknown) else holding.replicas
-        slots = float(stand.slots * replicas)
-        yield "slots", _ceiling("slots", float(n), slots, "requests", _exact(slots, "reported"), n)
-    if stand.window_tokens is None:
-        yield "window", Unknown("nobody says how long a request may be")
+        found.append(Ceiling("slots", float(n), slots, "requests", _exact(slots, "reported"), slots / n - 1))
+    if window is None:
+        unknown["window"] = "nobody says how long a request may be"
     else:
-        yield "window", _always("window", float(tokens), float(stand.window_tokens), "tokens", n)
+        found.append(_always("window", float(tokens), float(window), "tokens"))
+    return found, unknown
 
 
-def _weights(stand: Stand, n: int) -> Iterator[tuple[CapacityKind, Ceiling | Unknown]]:
-    """Weights of the fullest accelerator, and those of all in its tight domain against all that the domain has."""
-    holding, accelerator = stand.holding, stand.accelerator
-    if isinstance(holding, Unknown):
-        yield from (("weights", holding), ("domain_memory", holding))
-    elif holding.weights_gib is None or holding.usable_gib is None or accelerator is None:
-        why = Unknown("the model, its precision, or the accelerator is unknown")
-        yield from (("weights", why), ("domain_memory", why))
-    else:
-        weights, usable, domain = holding.weights_gib, holding.usable_gib, accelerator.tight_domain_accelerators
-        yield "weights", _always("weights", weights, usable, "GiB per accelerator", n)
-        inside = min(stand.sharding.accelerators, domain)
-        yield "domain_memory", _always("domain_memory", weights * inside, usable * domain, "GiB", n)
-
-
-def _always(kind: CapacityKind, demand: float, limit: float, unit: str, n: int) -> Ceiling:
+def _always(kind: CapacityKind, demand: float, limit: float, unit: str) -> Ceiling:
     """A ceiling that the concurrency does not touch: it is kept at any, or at none."""
-    return _ceiling(kind, demand, limit, unit, _exact(inf if demand <= limit else 0.0), n)
-
-
-def _ceiling(kind: CeilingKind, demand: float, limit: float, unit: str, n_c: Estimate, n: int) -> Ceiling:
-    return Ceiling(kind, demand, limit, unit, n_c, n_c.mean / n - 1)
+    kept = demand <= limit
+    return Ceiling(kind, demand, limit, unit, _exact(inf if kept else 0.0), inf if kept else -1.0)
 
 
 def _exact(n_c: float, source: Origin = "derived") -> Estimate:
@@ -205,21 +234,15 @@ def cautions(stand: Stand, workload: Workload) -> Iterator[Caution]:
     if sharding.pp > in_flight:
         said = f"{in_flight} in flight: {sharding.pp - in_flight} of {sharding.pp} stages idle"
         yield Caution("pipeline_idles", said)
-    if stand.accelerator is not None:
-        yield from _crossing(stand.model, sharding, stand.accelerator.tight_domain_accelerators)
-    heads = min(kv_heads(stand.model), default=None) if stand.model else None
-    if heads is not None and sharding.tp > heads * sharding.dcp:
-        what = f"each of {heads} KV heads" if heads > 1 else _the_one(stand.model)
-        said = f"tp {sharding.tp} keeps {what} {-(-sharding.tp // (heads * sharding.dcp))} times"
-        yield Caution("kv_copied", said)
-    if not isinstance(stand.holding, Unknown):
-        longest = stand.holding.longest_tokens().mean
-        if 0 < longest < tokens <= (stand.window_tokens or 0):
-            said = f"{tokens:,} tokens are within the window, but the KV pool holds {longest:,.0f} of one request"
-            yield Caution("over_pool", said)
+    yield from stand.cautions
+    longest, window = stand.longest_tokens, stand.window_tokens
+    if longest and window and longest < tokens <= window:
+        said = f"{tokens:,} tokens are within the window, but the KV pool holds {longest:,.0f} of one request"
+        yield Caution("over_pool", said)
 
 
-def _crossing(model: Model | None, sharding: Sharding, domain: int) -> Iterator[Caution]:
+def _crossing(model: Model | None, sharding: Sharding, accelerator: Accelerator) -> Iterator[Caution]:
+    domain = accelerator.tight_domain_accelerators
     near = experts_near(sharding, domain)
     if near < sharding.ep and model and model.has_experts:
         said = f"ep {sharding.ep} leaves tight domains of {domain}: {1 - near / sharding.ep:.0%} of its all-to-all"
@@ -228,6 +251,14 @@ def _crossing(model: Model | None, sharding: Sharding, domain: int) -> Iterator[
         spans = -(-sharding.tp // domain)
         said = f"tp {sharding.tp} spans {spans} tight domains of {domain}: every all-reduce crosses them"
         yield Caution("tensors_cross", said)
+
+
+def _copying(model: Model | None, sharding: Sharding) -> Iterator[Caution]:
+    heads = min(kv_heads(model), default=None) if model else None
+    if heads is not None and sharding.tp > heads * sharding.dcp:
+        what = f"each of {heads} KV heads" if heads > 1 else _the_one(model)
+        said = f"tp {sharding.tp} keeps {what} {-(-sharding.tp // (heads * sharding.dcp))} times"
+        yield Caution("kv_copied", said)
 
 
 def _the_one(model: Model | None) -> str:

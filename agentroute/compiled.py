@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.capacity.kv import Unknown
-from agentroute.errors import UsageError
+from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.curve import Curve
 from agentroute.latency.table import CurveTable
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+UNKNOWN_CAPABILITY = 2
+"""What an unknown capability counts in a deployment's rank; an unknown KV pool counts 1."""
 BIT = {capability: 1 << i for i, capability in enumerate(CAPABILITIES)}
 SCHEDULED = frozenset({"vllm", "sglang", "trtllm", "dynamo"})
 """Engines of which ``LEAST_SLOTS`` holds."""
@@ -39,6 +41,7 @@ class CompiledFleet:
     deployments: tuple[Deployment, ...]
     curves: CurveTable
     window_tokens: Floats
+    least_window_tokens: float
     slots: Floats
     """Requests that one endpoint runs at once; where nobody says, ``BEYOND_MEASURED`` times the most measured,
     and ``LEAST_SLOTS`` at the least."""
@@ -46,12 +49,18 @@ class CompiledFleet:
     block_tokens: Floats
     request_blocks: Floats
     """Blocks that one request can have at most: those of one KV memory."""
+    least_request_tokens: float
+    """So many tokens every one of them takes."""
     blocks: Floats
     """Usable blocks of one endpoint, all its KV memories together."""
     endpoints: Floats
     known_pool: Bools
+    keeps_prefixes: Bools
+    """Where prefix caching is reported: blocks of a shared prefix are held once there."""
+    cache_tokens: tuple[float | None, ...]
+    """By pool what its prefix cache holds: 0 where it has none, ``None`` where nobody says."""
     pool_rank: Ints
-    """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones."""
+    """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones, if there are any."""
     any_known_pool: bool
     capability_masks: dict[int, tuple[Bools, Ints]]
     """By needed bits, which deployments do not lack them, and the rank of those that may; filled as tasks come."""
@@ -64,9 +73,12 @@ class CompiledFleet:
     """For all its accelerators together."""
     usd_per_input_token: Floats
     usd_per_output_token: Floats
+    any_price: bool
     pools: tuple[tuple[int, ...], ...]
     """By deployment, the pool of each of its endpoints."""
     first_pool: Ints
+    aligned: bool
+    """True when deployment d has pool d, and no other has: then arrays over pools are arrays over deployments."""
     replicated: bool
     """True when some deployment has several endpoints."""
     pool_blocks: tuple[float, ...]
@@ -81,19 +93,27 @@ class CompiledFleet:
         prices = np.array([_prices(d) for d in deployments])
         curves = [_curve(d) for d in deployments]
         slots = np.array([_slots(d) or _believed(d, c) for d, c in zip(deployments, curves, strict=True)])
+        windows = np.array([window_tokens(d)[0] or np.inf for d in deployments], dtype=np.float64)
+        block_tokens = np.array([pool.block_tokens if pool else 1 for pool in known], dtype=np.float64)
+        request_blocks = np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64)
+        any_known = any(pool is not None for pool in known)
         return cls(
             deployments=deployments,
             curves=CurveTable(curves),
-            window_tokens=np.array([window_tokens(d)[0] or np.inf for d in deployments], dtype=np.float64),
+            window_tokens=windows,
+            least_window_tokens=float(windows.min()),
             slots=slots,
             least_slots=float(slots.min()),
-            block_tokens=np.array([pool.block_tokens if pool else 1 for pool in known], dtype=np.float64),
-            request_blocks=np.array([pool.blocks if pool else np.inf for pool in known], dtype=np.float64),
+            block_tokens=block_tokens,
+            request_blocks=request_blocks,
+            least_request_tokens=float((request_blocks * block_tokens).min()),
             blocks=np.array([_blocks(d) for d in deployments], dtype=np.float64),
             endpoints=np.array([max(1, len(d.urls)) for d in deployments], dtype=np.float64),
             known_pool=np.array([pool is not None for pool in known]),
-            pool_rank=np.array([pool is None for pool in known], dtype=np.int64),
-            any_known_pool=any(pool is not None for pool in known),
+            keeps_prefixes=np.array([_keeps_prefixes(d) is True for d in deployments]),
+            cache_tokens=_cache_tokens(deployments, indices, pool_blocks),
+            pool_rank=np.array([any_known and pool is None for pool in known], dtype=np.int64),
+            any_known_pool=any_known,
             capability_masks={},
             offers=np.array([_bits(d, True) for d in deployments], dtype=np.int64),
             lacks=np.array([_bits(d, False) for d in deployments], dtype=np.int64),
@@ -101,18 +121,34 @@ class CompiledFleet:
             usd_per_second=prices[:, 0],
             usd_per_input_token=prices[:, 1],
             usd_per_output_token=prices[:, 2],
+            any_price=not np.isnan(prices[:, :2]).all(),
             pools=indices,
             first_pool=np.array([own[0] for own in indices], dtype=np.int64),
+            aligned=indices == tuple((d,) for d in range(len(deployments))),
             replicated=any(len(own) > 1 for own in indices),
             pool_blocks=pool_blocks,
         )
 
     def capability_mask(self, needs: int) -> tuple[Bools, Ints]:
-        """Which deployments are not known to lack a capability, and 1 where one of them is not known to be had."""
+        """Which deployments are not known to lack a capability, and the rank of those of which one is not known."""
         if needs not in self.capability_masks:
-            unknown = ((self.offers & needs) != needs).astype(np.int64)
+            unknown = ((self.offers & needs) != needs) * UNKNOWN_CAPABILITY
             self.capability_masks[needs] = (self.lacks & needs) == 0, unknown
         return self.capability_masks[needs]
+
+    def pool_named(self, deployment: str, url: str | None = None) -> tuple[int, float]:
+        """The pool of an endpoint, the first one where ``url`` is not given, and its blocks.
+
+        Raises ``UnknownNameError``.
+        """
+        names = [own.name for own in self.deployments]
+        if deployment not in names:
+            raise UnknownNameError("deployment", deployment, names)
+        urls = self.deployments[d := names.index(deployment)].urls
+        if url is not None and url not in urls:
+            raise UnknownNameError(f"endpoint of {deployment}", url, urls)
+        pool = self.pools[d][urls.index(url) if url is not None else 0]
+        return pool, self.pool_blocks[pool]
 
 
 def window_tokens(deployment: Deployment) -> tuple[int | None, str]:
@@ -172,6 +208,26 @@ def _curve(deployment: Deployment) -> Curve | None:
     if isinstance(loop, Unknown):
         return Curve.fit(points)
     return Curve.fit(points, loop.shape()) or loop.curve()
+
+
+def _keeps_prefixes(deployment: Deployment) -> bool | None:
+    limits = deployment.profile.limits
+    return limits.prefix_caching if limits else None
+
+
+def _cache_tokens(
+    deployments: tuple[Deployment, ...], pools: tuple[tuple[int, ...], ...], blocks: tuple[float, ...]
+) -> tuple[float | None, ...]:
+    """A prefix cache is what the KV pool has free. Engines keep one unless told otherwise, so unknown is yes."""
+    tokens: list[float | None] = [None] * len(blocks)
+    for deployment, own in zip(deployments, pools, strict=True):
+        pool = deployment.profile.pool
+        for index in own:
+            if _keeps_prefixes(deployment) is False:
+                tokens[index] = 0.0
+            elif pool is not None:
+                tokens[index] = blocks[index] * pool.block_tokens
+    return tuple(tokens)
 
 
 def _prices(deployment: Deployment) -> tuple[float, float, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentroute.assessment import Assessment, Metric
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment
+from agentroute.latency.points import Point
 from agentroute.origin import ORIGINS
 from agentroute.policy import objective
 from agentroute.reasons import refused, sources, standing
@@ -122,6 +124,7 @@ class Decision:
 
     def _candidate(self, d: int) -> Candidate:
         a, deployment = self._assessment, self._assessment.fleet.deployments[d]
+        ttft, tpot = estimate(a, d, "ttft_ms"), estimate(a, d, "tpot_ms")
         return Candidate(
             deployment=deployment.name,
             model=deployment.model_name,
@@ -129,14 +132,14 @@ class Decision:
             sharding=deployment.profile.split,
             n=int(a.n[d]),
             n_run=int(a.n_run[d]),
-            ttft_ms=estimate(a, d, "ttft_ms"),
-            tpot_ms=estimate(a, d, "tpot_ms"),
+            ttft_ms=ttft,
+            tpot_ms=tpot,
             e2e_ms=estimate(a, d, "e2e_ms"),
             wait_ms=float(a.wait_ms[d]) if a.wait_ms is not None else 0.0,
             cost_usd=_cost(a, d),
             headroom=_headroom(a, d),
             standing=standing(a, d, self._best, self.objective),
-            sources=sources(deployment),
+            sources=sources(deployment, [one for one in (ttft, tpot) if one is not None]),
         )
 
 
@@ -146,7 +149,24 @@ def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
     if mean != mean:
         return None
     band = 1.0 + float(a.band(d, metric))
-    return Estimate(mean, mean / band, mean * band, a.origin(d), a.extrapolated(d))
+    return Estimate(mean, mean / band, mean * band, a.origin(d), a.extrapolated(d), _interpolated(a, d, metric))
+
+
+_OF_POINT: dict[Metric, Callable[[Point], bool]] = {
+    "ttft_ms": lambda point: point.mean_ttft_ms() is not None,
+    "tpot_ms": lambda point: point.mean_tpot_ms() is not None,
+    "e2e_ms": lambda point: point.mean_ttft_ms() is not None and point.mean_tpot_ms() is not None,
+}
+"""Whether a point tells a metric."""
+
+
+def _interpolated(a: Assessment, d: int, metric: Metric) -> bool:
+    """Whether a metric is read off deployment ``d``'s curve between its points, and off none of them."""
+    points = a.fleet.deployments[d].profile.points
+    if not points or a.extrapolated(d):
+        return False
+    load = (a.ask.isl, a.ask.osl, int(a.n_run[d]))
+    return not any(point.load == load and _OF_POINT[metric](point) for point in points)
 
 
 def _cost(a: Assessment, d: int) -> Estimate | None:
@@ -159,7 +179,7 @@ def _cost(a: Assessment, d: int) -> Estimate | None:
         return Estimate(mean, mean, mean, origin)
     band = 1.0 + float(a.band(d, "e2e_ms"))
     weaker = max(origin, a.origin(d), key=ORIGINS.index)
-    return Estimate(mean, mean / band, mean * band, weaker, a.extrapolated(d))
+    return Estimate(mean, mean / band, mean * band, weaker, a.extrapolated(d), _interpolated(a, d, "e2e_ms"))
 
 
 def _headroom(a: Assessment, d: int) -> Headroom | None:
@@ -171,13 +191,13 @@ def _headroom(a: Assessment, d: int) -> Headroom | None:
 
 def rejections(a: Assessment) -> dict[str, str]:
     """The one reason of every deployment that cannot take the task."""
-    return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.feasible[d]}
+    return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.is_feasible(d)}
 
 
 def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
     """The error for a task that no deployment can take (now)."""
     output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
     size = f"{task.context_tokens:,} context and {output} output tokens"
-    if a.able.any():
+    if a.able is None or a.able.any():
         return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
     return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

@@ -141,6 +141,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"known: {shown}{', ...' if len(names) > 12 else ''}"
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something: ``1 point``, ``2,601 points``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def shown(value: object) -> str:
     """What a person gave, for the end of a sentence: its repr, cut to 60 characters."""
     try:

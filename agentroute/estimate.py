@@ -18,6 +18,15 @@ class Estimate:
     source: Origin
     extrapolated: bool = False
     """True when the load lies outside the measured ones."""
+    interpolated: bool = False
+    """True when it lies between them: read off the curve through the points, not off a point."""
+
+    @property
+    def kind(self) -> str:
+        """The origin as a person reads it: ``measured`` is said alone only of what was measured at this very load."""
+        if self.interpolated and self.source in {"measured", "reported"}:
+            return f"{self.source}, between points"
+        return "extrapolated" if self.extrapolated and self.source == "measured" else self.source
 
 
 def milliseconds(value: float) -> str:

@@ -82,6 +82,8 @@ class Limits(Frozen):
     """Tokens that one scheduler step takes."""
     kv_pool: KvPool | None = None
     """The KV memory."""
+    prefix_caching: Flag | None = None
+    """Whether it keeps the KV of prompts for others that begin alike; ``None`` when unknown."""
     provenance: Provenance
     """Where the limits come from."""
 

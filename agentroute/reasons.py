@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from agentroute.assessment import MISSED, SLO_STEP, UNKNOWN_CAPABILITY, Assessment, Limit, Metric
+from agentroute.assessment import MISSED, SLO_STEP, Assessment, Limit, Metric
 from agentroute.capacity.kv import Unknown
-from agentroute.compiled import BIT, offered, window_tokens
-from agentroute.estimate import milliseconds
+from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
+from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, objective
@@ -20,11 +21,11 @@ def refused(a: Assessment, d: int) -> str:
     """The one reason why deployment ``d`` cannot take the task."""
     ask, fleet, deployment = a.ask, a.fleet, a.fleet.deployments[d]
     if ask.allowed is not None and not ask.allowed[d]:
-        return "the route does not allow it"
+        return "neither the task nor its route allows it"
     window, origin = window_tokens(deployment)
-    if window is not None and ask.context_tokens + (ask.osl if ask.output_is_set else 1) > window:
-        output = f"{ask.osl:,} output" if ask.output_is_set else "any output"
-        return f"{ask.context_tokens:,} context and {output} tokens do not fit its window of {window:,} ({origin})"
+    if window is not None and ask.context_tokens + (ask.output_tokens if ask.output_is_set else 1) > window:
+        output = f"{ask.output_tokens:,.0f} output" if ask.output_is_set else "any output"
+        return f"{ask.context_tokens:,.0f} context and {output} tokens do not fit its window of {window:,} ({origin})"
     if a.units[d] > fleet.request_blocks[d]:
         rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
         return (
@@ -119,11 +120,16 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
             return f"{value:.3g} GPU-seconds per request"
 
 
-def sources(deployment: Deployment) -> tuple[str, ...]:
-    """Where the numbers of a deployment come from, one line for each kind of number."""
+def sources(deployment: Deployment, times: Sequence[Estimate] = ()) -> tuple[str, ...]:
+    """Where the numbers of a deployment come from, one line for each kind of number.
+
+    ``times`` are those of one load, of which it is said how they stand to the measured points.
+    """
     profile = deployment.profile
     blocks = dict.fromkeys(_said(block.provenance) for block in profile.measurements)
     lines = [f"latency: {said}" for said in blocks] or [_unmeasured(deployment)]
+    if blocks and times:
+        lines.append(f"this load: {_place(times)}")
     if profile.provenance:
         what = f"sharding: {profile.split}" if profile.split else f"engine: {profile.engine.name}"
         lines.append(f"{what}, {_said(profile.provenance)}")
@@ -153,6 +159,14 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
             lines.append(f"capabilities: {_said(profile.capabilities.provenance)}")
             break
     return tuple(lines)
+
+
+def _place(times: Sequence[Estimate]) -> str:
+    if any(time.extrapolated for time in times):
+        return "outside the measured points"
+    if any(time.interpolated for time in times):
+        return "between measured points"
+    return "a measured point"
 
 
 def _unmeasured(deployment: Deployment) -> str:

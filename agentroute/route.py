@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from agentroute.errors import TaskError
-from agentroute.task import Slo
+from agentroute.task import Slo, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,10 @@ class Route:
     """Time until the whole answer is there, in seconds, waiting included."""
     allow: frozenset[str] | None = None
     """Names of the deployments that may be chosen; ``None``: all."""
+    quality: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """By skill, the least quality that a model must have; a task's own floor comes before it."""
+    p95_output_tokens: int | None = None
+    """So long at most are 95 of 100 answers: what is held for one at the start, if it may be longer; ``None``: all."""
 
     def __post_init__(self) -> None:
         for name in ("ttft_ms", "tpot_ms", "deadline_s"):
@@ -36,6 +42,8 @@ class Route:
                 raise TaskError(f"a route's {name} must be a number or an Slo, got {value!r}")
         if isinstance(self.allow, str):
             raise TaskError(f"a route's allow must be a set of deployment names, got {self.allow!r}")
+        if self.p95_output_tokens is not None:
+            whole("a route's p95_output_tokens", self.p95_output_tokens)
 
 
 def soft(value: float | Slo | None) -> Slo | None:

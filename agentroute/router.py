@@ -5,31 +5,37 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from agentroute.assessment import Ask, Assessment, Limit, Metric, State
-from agentroute.compiled import BIT, CompiledFleet
+from agentroute.asks import Asks, Quality
+from agentroute.assessment import HARM, MISSED, Ask, Assessment
+from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.outcome import Outcome
+from agentroute.policy import Objective
 from agentroute.policy import objective as objective_by_name
-from agentroute.route import Route, soft
-from agentroute.state.ledger import Hold, Ledger
-from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
+from agentroute.route import Route
+from agentroute.state.load import Load
+from agentroute.state.situation import Placed, Situation
+from agentroute.task import Task
+from agentroute.waiting import Delay, Ticket, Waiting
 
-_MS_PER: dict[Metric, float] = {"ttft_ms": 1.0, "tpot_ms": 1.0, "e2e_ms": 1_000.0}
+if TYPE_CHECKING:
+    from agentroute.admission import Admission
 
 
 class Router:
     """Decides where tasks go. Thread-safe.
 
-    ``objective`` applies where neither task nor route names one; ``clock`` gives seconds that never go back.
-    Raises ``UnknownNameError`` for an objective or an allowed deployment that does not exist.
+    ``objective`` applies where neither task nor route names one, ``quality`` says how good models are at what (by model
+    and skill, on a scale of your own); ``clock`` gives seconds that never go back. Raises ``UnknownNameError`` for an
+    objective or an allowed deployment that does not exist.
     """
 
     def __init__(
@@ -38,6 +44,7 @@ class Router:
         *,
         objective: str = "fit",
         routes: Iterable[Route] = (),
+        quality: Quality = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.fleet = fleet
@@ -50,17 +57,15 @@ class Router:
         self.routes: Mapping[str, Route] = MappingProxyType(by_name)
         self._clock = clock
         self._compiled = CompiledFleet.of(fleet)
-        self._ledger = Ledger.of(self._compiled.pool_blocks)
+        self._asks = Asks(self._compiled, quality)
+        self._situation = Situation(self._compiled)
+        self._waiting = Waiting(self._place, clock)
         self._lock = threading.Lock()
-        names = [deployment.name for deployment in fleet.deployments]
-        self._allowed = {}
+        self._dropped: deque[Placed] = deque()
+        """What was held by leases that nobody let go of, and nobody has any more."""
         for route in self.routes.values():
-            for name in route.allow or ():
-                if name not in names:
-                    raise UnknownNameError("deployment", name, names)
-            self._check_objective(route.objective or objective)
-            if route.allow is not None:
-                self._allowed[route.name] = np.array([name in route.allow for name in names])
+            self._asks.mask(route.allow or ())
+            self._objective(route.objective or objective)
 
     @classmethod
     def from_config(cls, path: str | Path = "agentroute.toml") -> Self:
@@ -82,10 +87,15 @@ class Router:
         prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
         with every deployment's reason.
         """
-        ask, objective = self._ask(task)
+        ask, name, objective = self._ask(task)
         with self._lock:
-            assessment, now = self._assess(task, ask, room_now=False)
-        return _decision(task, objective, assessment, assessment.best(objective_by_name(objective)), now)
+            now = self._now()
+            state = self._situation.state(task, now)
+        assessment = Assessment(self._compiled, ask, state, room_now=False)
+        best = assessment.best(objective)
+        if best is None:
+            raise refusal(task, assessment)
+        return Decision.of(task, name, assessment, best, now)
 
     def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
@@ -97,103 +107,163 @@ class Router:
         """
         if not 0.0 <= waited_s < math.inf:
             raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {waited_s!r}")
-        ask, objective = self._ask(task, waited_s)
+        ask, name, objective = self._ask(task, waited_s)
         with self._lock:
-            assessment, now = self._assess(task, ask, room_now=True)
-            best = assessment.best(objective_by_name(objective))
-            hold = None
+            now = self._now()
+            state = self._situation.state(task, now)
+            assessment = Assessment(self._compiled, ask, state, room_now=True)
+            best = assessment.best(objective)
             if best is not None:
-                pool, blocks = int(assessment.pool[best]), int(assessment.units[best])
-                hold = self._ledger.take(pool, blocks, task.siblings)
-        decision = _decision(task, objective, assessment, best, now)
-        if hold is None:
-            raise AssertionError("a deployment was chosen that has no room")
-        return Lease(self, decision, hold)
+                return self._lease(task, name, assessment, best, now)
+        raise refusal(task, assessment)
 
-    def _assess(self, task: Task, ask: Ask, *, room_now: bool) -> tuple[Assessment, float]:
-        """The task against every deployment as things stand, and the time; called under the lock."""
-        ledger, now = self._ledger, self._clock()
-        ledger.settle(now)
-        siblings = ledger.siblings(task.siblings) if ask.concurrency > 1 else 0
-        state = State(ledger.held, ledger.in_flight, siblings, ledger.total)
-        return Assessment(self._compiled, ask, state, room_now=room_now), now
+    def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
+        """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.
 
-    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str]:
-        """The task as numbers, completed by its route, and the objective to choose by."""
+        Placed is who keeps its SLOs and lets those that run keep theirs; who could do so later waits; who cannot any
+        more is placed where it harms nobody; who never could is refused. ``on_done`` is called by whichever thread
+        makes room; the ticket's lease is then the receiver's to release.
+        """
+        return self._waiting.join(task, on_done)
+
+    def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
+        """Place those that wait, as far as there is room now; those that wait no longer are returned.
+
+        The router does so itself whenever something is let go of or observed. Time alone makes room, too, so whoever
+        waits calls it now and then; nothing is done when it was done less than ``every_s`` ago.
+        """
+        return self._waiting.pump(every_s)
+
+    def admit(self, task: Task, *, timeout_s: float | None = None) -> Admission:
+        """Wait for a lease, fairly: ``with router.admit(task) as lease`` or ``async with``.
+
+        Raises ``NoFeasibleDeployment`` at once for a task that can never be placed, ``PoolFull`` after ``timeout_s``.
+        """
+        from agentroute.admission import Admission
+
+        return Admission(self, task, timeout_s)
+
+    def expected_wait_s(self, waiting: Ticket | Task) -> float | None:
+        """Seconds until a ticket is placed, or a task that would come now, about: 0 when it is, or would be, at once;
+        ``None`` when nobody can say. Raises ``NoFeasibleDeployment`` for a task that can never be placed."""
+        if isinstance(waiting, Ticket):
+            if waiting.done:
+                return 0.0
+            ahead, delay = waiting.ahead, waiting.delay
+        else:
+            ahead = len(self._waiting)
+            ask, _, objective = self._ask(waiting)
+            with self._lock:
+                state = self._situation.state(waiting, self._now())
+            found = self._where(waiting, Assessment(self._compiled, ask, state, room_now=True), objective, False)
+            if not isinstance(found, Delay) and not ahead:
+                return 0.0
+            delay = found if isinstance(found, Delay) else Delay()
+        with self._lock:
+            return self._situation.expected_wait_s(delay.pool, ahead, self._now())
+
+    def observe(self, deployment: str, load: Load, *, url: str | None = None) -> None:
+        """Take in what a running server says of itself; ``url`` tells which endpoint where there are several.
+
+        Raises ``UnknownNameError``.
+        """
+        pool, capacity = self._compiled.pool_named(deployment, url)
+        with self._lock:
+            self._situation.observe(pool, load, capacity, self._clock())
+        self.pump()
+
+    def _now(self) -> float:
+        """The time, with what was dropped by then let go of; called under the lock."""
+        while self._dropped:
+            placed = self._dropped.popleft()
+            self._situation.ended(placed, None, self._clock())
+            self._situation.ledger.free(placed.hold)
+        return self._clock()
+
+    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str, Objective]:
+        """The task as numbers, completed by its route, and the objective to choose by, with its name."""
         route = self.routes.get(task.route)
         if route is None:
             raise UnknownNameError("route", task.route, self.routes)
-        needs = 0
-        for need in task.needs:
-            needs |= BIT[need]  # type: ignore[index]
-        ask = Ask(
-            context_tokens=task.context_tokens,
-            isl=task.expected_context_tokens or task.context_tokens,
-            osl=task.max_output_tokens or UNSET_OUTPUT_TOKENS,
-            output_is_set=task.max_output_tokens is not None,
-            concurrency=task.concurrency,
-            needs=needs,
-            limits=_limits(task, route, waited_s * 1_000.0),
-            allowed=self._allowed.get(route.name),
-        )
-        objective = task.objective or route.objective or self.objective
-        if task.objective:
-            self._check_objective(objective)
-        return ask, objective
+        name = task.objective or route.objective or self.objective
+        return self._asks.of(task, route, waited_s), name, self._objective(name)
 
-    def _check_objective(self, name: str) -> None:
-        objective_by_name(name)
-        fleet = self._compiled
-        if name == "cost" and bool(np.all(np.isnan(fleet.usd_per_second) & np.isnan(fleet.usd_per_input_token))):
+    def _objective(self, name: str) -> Objective:
+        objective, fleet = objective_by_name(name), self._compiled
+        if name == "cost" and not fleet.any_price:
             raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
+        return objective
 
-    def _release(self, lease: Lease, after_s: float) -> None:
+    def _release(self, lease: Lease, outcome: Outcome | None, after_s: float) -> None:
+        situation = self._situation
         with self._lock:
-            hold, lease._hold = lease._hold, None
-            if hold is None:
+            placed, lease._placed = lease._placed, None
+            if placed is None:
                 return
+            now = self._now()
+            situation.ended(placed, outcome, now)
             if after_s > 0:
-                self._ledger.leave(hold, at=self._clock() + after_s)
+                situation.ledger.leave(placed.hold, at=now + after_s)
             else:
-                self._ledger.free(hold)
+                situation.ledger.free(placed.hold)
+        self.pump()
 
+    def _extend(self, lease: Lease, output_tokens: int) -> bool:
+        with self._lock:
+            placed = lease._placed
+            if placed is None:
+                return True
+            tokens = lease.decision.task.context_tokens + output_tokens
+            blocks = -(-tokens // int(self._compiled.block_tokens[placed.deployment]))
+            return self._situation.ledger.extend(placed.hold, blocks)
 
-def _decision(task: Task, objective: str, assessment: Assessment, best: int | None, now: float) -> Decision:
-    if best is None:
-        raise refusal(task, assessment)
-    return Decision.of(task, objective, assessment, best, now)
+    def _place(self, task: Task, waited_s: float, closed: frozenset[int], at_any_price: bool) -> Lease | Delay:
+        """A lease where the task keeps its SLOs and lets others keep theirs; else why not.
 
+        Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
+        """
+        ask, name, objective = self._ask(task, waited_s)
+        with self._lock:
+            now = self._now()
+            assessment = Assessment(self._compiled, ask, self._situation.state(task, now, closed), room_now=True)
+            best = self._where(task, assessment, objective, at_any_price)
+            return best if isinstance(best, Delay) else self._lease(task, name, assessment, best, now)
 
-def _limits(task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
-    """The SLOs that apply: the task's own, else the route's; what was waited already is no longer left."""
-    limits = []
-    metrics: tuple[tuple[Metric, float | Slo | None, float | Slo | None], ...] = (
-        ("ttft_ms", task.ttft_ms, route.ttft_ms),
-        ("tpot_ms", task.tpot_ms, route.tpot_ms),
-        ("e2e_ms", task.deadline_s, route.deadline_s),
-    )
-    for metric, own, inherited in metrics:
-        if own is None and inherited is None:
-            continue
-        chosen = soft(inherited) if own is None else slo(own)
-        if chosen is not None:
-            asked_ms, gone_ms = chosen.value * _MS_PER[metric], 0.0 if metric == "tpot_ms" else waited_ms
-            left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
-            limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms))
-    return tuple(limits)
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, at_any_price: bool) -> int | Delay:
+        """The deployment that a waiting task is placed at now, or why none."""
+        best = assessment.best(objective)
+        if best is not None and (at_any_price or assessment.rank[best] < HARM):
+            return best
+        ask = assessment.ask._replace(concurrency=1.0)
+        idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
+        first = idle.best(objective)
+        if first is None:
+            raise refusal(task, idle)
+        hopeless = bool(idle.rank[first] >= MISSED)
+        if hopeless and best is not None and not assessment.rank[best] & HARM:
+            return best
+        return Delay(hopeless, None if best is not None else int(idle.pool[first]))
 
-
-_NO_TIME_MS = 1e-6
-"""What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
+    def _lease(self, task: Task, objective: str, assessment: Assessment, best: int, now: float) -> Lease:
+        """Hold what was found; called under the lock that it was found under."""
+        placed = self._situation.take(task, assessment, best, now)
+        if placed is None:
+            raise AssertionError("a deployment was chosen that has no room")
+        return Lease(self, Decision.of(task, objective, assessment, best, now), placed)
 
 
 class Lease:
     """A decision and the hold behind it, for one request. Leaving the block lets go of it."""
 
-    def __init__(self, router: Router, decision: Decision, hold: Hold) -> None:
+    def __init__(self, router: Router, decision: Decision, placed: Placed) -> None:
         self.decision = decision
         self._router = router
-        self._hold: Hold | None = hold
+        self._placed: Placed | None = placed
+
+    def __del__(self) -> None:
+        # Called wherever the last reference goes, under the router's lock, too: so nothing is done here.
+        if self._placed is not None:
+            self._router._dropped.append(self._placed)
 
     @property
     def deployment(self) -> Deployment:
@@ -203,7 +273,8 @@ class Lease:
     @property
     def blocks(self) -> int:
         """KV blocks that it holds; 0 once released."""
-        return self._hold.blocks if self._hold else 0
+        placed = self._placed
+        return placed.hold.total if placed else 0
 
     @property
     def url(self) -> str | None:
@@ -214,10 +285,24 @@ class Lease:
         """Let go, now or after the seconds that a runtime keeps a cancelled request; a second time does nothing."""
         if not 0.0 <= after_s < math.inf:
             raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
-        self._router._release(self, after_s)
+        self._router._release(self, None, after_s)
+
+    def settle(self, outcome: Outcome, *, after_s: float = 0.0) -> None:
+        """Let go, and let the router learn from what became of the request: what is slow, what is warm, who is down."""
+        if not 0.0 <= after_s < math.inf:
+            raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
+        self._router._release(self, outcome, after_s)
+
+    def extend(self, output_tokens: int) -> bool:
+        """Say that the answer has grown to so many tokens, beyond what was held for it.
+
+        False where the pool has no more: the request goes on, the engine sees to that, but nothing else is placed
+        there until enough is free again.
+        """
+        return self._router._extend(self, output_tokens)
 
     def __enter__(self) -> Self:
-        if self._hold is None:
+        if self._placed is None:
             raise UsageError("the lease was released already; acquire another")
         return self
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from agentroute.capacity.holding import Serving
 from agentroute.capacity.kv import KvType as CacheType
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.memory import ENGINES, minor_version
 from agentroute.capacity.weights import QUANTISATIONS, scheme
 from agentroute.fleet import Deployment
+from agentroute.latency.bounds import Bounds
 from agentroute.latency.closed_loop import ClosedLoop
 from agentroute.latency.roofline import Roofline
 from agentroute.profile import KvType, Profile
@@ -79,21 +83,41 @@ def closed_loop(deployment: Deployment) -> ClosedLoop | Unknown:
         return kept
     if model is None or deployment.accelerator is None or split is None:
         return Unknown(NOT_SAID)
-    return loop_of(model, deployment.accelerator, split, *kept)
+    weights, kv_type = kept
+    loop = loop_of(model, deployment.accelerator, split, weights, kv_type if profile.precision.kv else None)
+    if isinstance(loop, ClosedLoop) and profile.pool is not None:
+        # How many it holds is known, and the wait of the others counted where that is: nothing is left to be estimated.
+        return replace(loop, bounds=replace(loop.bounds, memory_bytes=math.inf))
+    return loop
 
 
 def loop_of(
-    model: Model, accelerator: Accelerator, split: Sharding | Disaggregated, weights: str, kv_type: CacheType = "bf16"
+    model: Model,
+    accelerator: Accelerator,
+    split: Sharding | Disaggregated,
+    weights: str,
+    kv_type: CacheType | None = None,
 ) -> ClosedLoop | Unknown:
-    """The roofline of ``model`` in a closed loop, its weights kept as ``weights`` of ``capacity.weights``."""
+    """The roofline of ``model`` in a closed loop, its weights kept as ``weights`` of ``capacity.weights``.
+
+    Where the type of the KV cache is not said, it is taken for 16 bits, and not relied upon in bounds.
+    """
     sides = (split, split) if isinstance(split, Sharding) else (split.prefill.sharding, split.decode.sharding)
     prefill, decode = (
-        Roofline.of(model, accelerator, side, quantisation=QUANTISATIONS[weights], kv_type=kv_type) for side in sides
+        Roofline.of(model, accelerator, side, quantisation=QUANTISATIONS[weights], kv_type=kv_type or "bf16")
+        for side in sides
     )
     if isinstance(prefill, Unknown):
         return prefill
     if isinstance(decode, Unknown):
         return decode
-    if isinstance(split, Sharding):
-        return ClosedLoop(prefill, decode)
-    return ClosedLoop(prefill, decode, split.prefill.workers, split.decode.workers, apart=True)
+    apart = isinstance(split, Disaggregated)
+    readers, writers = (split.prefill.workers, split.decode.workers) if isinstance(split, Disaggregated) else (1, 1)
+    bounds = Bounds.of(
+        accelerator,
+        QUANTISATIONS[weights],
+        (prefill.work, sides[0]),
+        (decode.work, sides[1], writers),
+        kv_certain=kv_type is not None,
+    )
+    return ClosedLoop(prefill, decode, bounds, readers, writers, apart)

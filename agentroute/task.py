@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from agentroute.errors import TaskError, shown, suggest
 from agentroute.latency.points import STATISTICS, Statistic
-from agentroute.shape.model import Capability
-from agentroute.tokens import estimate
+from agentroute.shape.model import Capability, Model
+from agentroute.tokens import Previous, Source, Tokenizer, estimate, of_model
 
 CAPABILITIES: tuple[Capability, ...] = get_args(Capability)
+Priority = Literal["interactive", "agent", "batch"]
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+"""A person waits; an agent's next step waits; nobody waits. The first that waits is served first."""
+SOURCES: tuple[Source, ...] = get_args(Source)
 UNSET_OUTPUT_TOKENS = 1_024
 """Output tokens that are planned for when a task does not say: never silently the whole window."""
 MAX_TOKENS = 1_000_000_000
@@ -30,6 +34,8 @@ class Slo:
     value: float
     stat: Statistic = "mean"
     hard: bool = True
+    from_itl: bool = False
+    """True where a limit on the gap between two tokens was given, and is held as one on their mean, TPOT."""
 
     def __post_init__(self) -> None:
         if not _is_time(self.value):
@@ -50,7 +56,9 @@ class Task:
     context_tokens: int
     """Prompt tokens; an upper bound, since admission goes by it."""
     max_output_tokens: int | None = None
-    """Output tokens at most; ``None``: plan for 1,024, or for what the window leaves."""
+    """Output tokens at most, reasoning included; ``None``: plan for 1,024, or for what the window leaves."""
+    expected_output_tokens: int | None = None
+    """Output tokens expected, reasoning included, for prediction; ``None``: as ``max_output_tokens``."""
     concurrency: int = 1
     """Siblings in flight at once, this one included. See ``group``."""
     ttft_ms: float | Slo | None = None
@@ -59,8 +67,30 @@ class Task:
     """Time per output token after the first, in milliseconds."""
     deadline_s: float | Slo | None = None
     """Time until the whole answer is there, in seconds from now, waiting included."""
+    max_cost_usd: float | None = None
+    """US dollars that one request may cost; a deployment that is predicted to cost more is refused."""
     needs: AbstractSet[str] = frozenset()
     """Capabilities that the deployment must offer: tools, parallel_tools, json_schema, vision, ..."""
+    quality: Mapping[str, float] = field(default_factory=lambda: _Floors())
+    """By skill, the least quality that the model must have, on the scale of the router's own table."""
+    priority: Priority = "agent"
+    """Who waits for it: interactive, agent or batch. It orders those that wait for room."""
+    allow: AbstractSet[str] | None = None
+    """Names of the deployments that it may go to; ``None``: all. What the route forbids stays forbidden."""
+    deny: AbstractSet[str] = frozenset()
+    """Names of the deployments that it must not go to."""
+    pin: str | None = None
+    """The only deployment that it may go to."""
+    session_id: str | None = None
+    """The conversation that it is a step of: its prompt begins with the one before."""
+    parent_session_id: str | None = None
+    """The conversation whose prompt that of this one begins with, at its first step."""
+    step: int | None = None
+    """Which step of the conversation it is, from 1."""
+    shared_prefix_tokens: int = 0
+    """Prompt tokens, from the first one on, that its siblings have in common."""
+    prefix: tuple[tuple[int, int], ...] = ()
+    """Marks of ``agentroute.prefix``, (hash, tokens), ascending: what its prompt begins with; none: not known."""
     route: str = "default"
     """The route whose objective, SLOs and allow list apply."""
     objective: str | None = None
@@ -70,14 +100,24 @@ class Task:
     calls with an equal task. Give one where siblings differ in size, or where strangers ask for the same."""
     expected_context_tokens: int | None = None
     """Prompt tokens expected, for ranking; ``None``: as ``context_tokens``."""
+    context_source: Source | None = field(default=None, compare=False)
+    """Where both come from (``tokens.Source``); ``None``: the caller says so. Tasks of two sources may be siblings."""
 
     def __post_init__(self) -> None:
-        _whole("context_tokens", self.context_tokens, MAX_TOKENS)
-        _whole("concurrency", self.concurrency, MAX_CONCURRENCY)
+        whole("context_tokens", self.context_tokens, MAX_TOKENS)
+        whole("concurrency", self.concurrency, MAX_CONCURRENCY)
         if self.max_output_tokens is not None:
-            _whole("max_output_tokens", self.max_output_tokens, MAX_TOKENS)
+            whole("max_output_tokens", self.max_output_tokens, MAX_TOKENS)
         if self.expected_context_tokens is not None:
-            _whole("expected_context_tokens", self.expected_context_tokens, self.context_tokens)
+            whole("expected_context_tokens", self.expected_context_tokens, self.context_tokens)
+        if self.expected_output_tokens is not None:
+            whole("expected_output_tokens", self.expected_output_tokens, self.max_output_tokens or MAX_TOKENS)
+        if self.shared_prefix_tokens != 0:
+            whole("shared_prefix_tokens", self.shared_prefix_tokens, self.context_tokens)
+        if self.step is not None:
+            whole("step", self.step, MAX_TOKENS)
+        if self.max_cost_usd is not None and not _is_time(self.max_cost_usd):
+            raise TaskError(f"max_cost_usd must be a finite number above 0, got {shown(self.max_cost_usd)}")
         for name in ("ttft_ms", "tpot_ms", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, Slo):
@@ -87,12 +127,23 @@ class Task:
         for need in self.needs:
             if need not in CAPABILITIES:
                 raise TaskError(f"there is no capability {shown(need)} to need; {suggest(str(need), CAPABILITIES)}")
+        if self.priority not in PRIORITIES:
+            raise TaskError(f"priority must be one of {', '.join(PRIORITIES)}, got {shown(self.priority)}")
         if not isinstance(self.route, str):
             raise TaskError(f"route must be a route's name, got {shown(self.route)}")
-        if not isinstance(self.group, str | None):
-            raise TaskError(f"group must be a name or None, got {shown(self.group)}")
-        if not isinstance(self.objective, str | None):
-            raise TaskError(f"objective must be an objective's name or None, got {shown(self.objective)}")
+        for name in ("group", "objective", "pin", "session_id", "parent_session_id"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise TaskError(f"{name} must be a name or None, got {shown(value)}")
+        if self.allow is not None and type(self.allow) is not frozenset:
+            object.__setattr__(self, "allow", _names("allow", self.allow))
+        if type(self.deny) is not frozenset:
+            object.__setattr__(self, "deny", _names("deny", self.deny))
+        if type(self.quality) is not _Floors:
+            object.__setattr__(self, "quality", _Floors.of(self.quality))
+        if type(self.prefix) is not tuple:
+            object.__setattr__(self, "prefix", tuple(self.prefix))
+        if self.context_source is not None and self.context_source not in SOURCES:
+            raise TaskError(f"context_source must be one of {', '.join(SOURCES)}, got {shown(self.context_source)}")
 
     @property
     def siblings(self) -> Hashable:
@@ -114,12 +165,28 @@ class Task:
         route: str = "default",
         objective: str | None = None,
         group: str | None = None,
+        model: Model | None = None,
+        previous: Previous | None = None,
+        served_tokens: int | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> Task:
-        """A task for ``messages``, its tokens estimated from their size; it needs ``tools`` when some are given."""
-        count = estimate(messages, {"tools": list(tools)} if tools else None)
+        """A task for ``messages``; it needs ``tools`` when some are given.
+
+        Its tokens are those of the best that is given: the usage of the step before (``previous``), what the server
+        said of this prompt (``served_tokens``), a ``tokenizer``, the fingerprint of ``model``, else a generic one.
+        """
+        count = estimate(
+            messages,
+            tools,
+            fingerprint=of_model(model),
+            previous=previous,
+            served=served_tokens,
+            tokenizer=tokenizer,
+        )
         return cls(
             context_tokens=count.upper,
             expected_context_tokens=count.value,
+            context_source=count.source,
             max_output_tokens=max_output_tokens,
             concurrency=concurrency,
             ttft_ms=ttft_ms,
@@ -137,7 +204,8 @@ def slo(value: float | Slo | None) -> Slo | None:
     return value if value is None or isinstance(value, Slo) else Slo(value)
 
 
-def _whole(name: str, value: object, most: int) -> None:
+def whole(name: str, value: object, most: int = MAX_TOKENS) -> None:
+    """Raise ``TaskError`` unless ``value`` is a whole number from 1 to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise TaskError(f"{name} must be a whole number from 1 to {most:,}, got {shown(value)}")
 
@@ -149,6 +217,50 @@ def _is_time(value: object) -> bool:
 def _time(name: str, value: object) -> None:
     if not _is_time(value):
         raise TaskError(f"{name} must be a finite number above 0 or an Slo, below 1e12, got {shown(value)}")
+
+
+class _Floors(Mapping[str, float]):
+    """A mapping that does not change and can be hashed, as a task must."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: tuple[tuple[str, float], ...] = ()) -> None:
+        self._items = items
+
+    @classmethod
+    def of(cls, floors: object) -> _Floors:
+        if not isinstance(floors, Mapping):
+            raise TaskError(f"quality must map skills to the least that will do, got {shown(floors)}")
+        for skill, floor in floors.items():
+            number = isinstance(floor, int | float) and not isinstance(floor, bool) and abs(floor) < 1e12
+            if not isinstance(skill, str) or not number:
+                raise TaskError(f"quality must map skills to finite numbers, got {shown(skill)}: {shown(floor)}")
+        return cls(tuple(sorted((skill, float(floor)) for skill, floor in floors.items())))
+
+    def __getitem__(self, skill: str) -> float:
+        return dict(self._items)[skill]
+
+    def __iter__(self) -> Iterator[str]:
+        return (skill for skill, _ in self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(self._items)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._items))
+
+
+def _names(what: str, names: object) -> frozenset[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TaskError(f"{what} must be a set of deployments' names, got {shown(names)}")
+    listed = list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise TaskError(f"{what} must hold deployments' names, got {shown(name)}")
+    return frozenset(listed)
 
 
 def _needs(needs: object) -> frozenset[str]:

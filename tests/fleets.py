@@ -11,7 +11,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.origin import Origin, Provenance
 from agentroute.profile import Capabilities, Engine, KvPool, KvType, Limits, Precision, Price, Profile
-from agentroute.router import Router
+from agentroute.router import Lease, Router
 from agentroute.shape.model import Capability
 from agentroute.task import Task
 
@@ -101,6 +101,15 @@ def task(context: int = 1_000, output: int | None = 100, concurrency: int = 1, *
         tpot_ms=slos.get("tpot_ms"),
         deadline_s=slos.get("deadline_s"),
     )
+
+
+def held(by: Router, asked: Task) -> Lease:
+    """A lease that nobody lets go of: one that is not kept is given back."""
+    _HELD.append(lease := by.acquire(asked))
+    return lease
+
+
+_HELD: list[Lease] = []
 
 
 class Clock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from agentroute.capacity.holding import Holding, Serving, hold
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.pool import Pool
 from agentroute.catalogue import shipped
-from agentroute.ceilings import Ceilings, Stand, ceilings
+from agentroute.ceilings import Ceilings, Stand, binding, ceilings
 from agentroute.latency.rates import Workload
 from agentroute.latency.roofline import Roofline
 from agentroute.shape.sharding import Sharding
@@ -141,11 +142,22 @@ def test_a_request_within_the_window_but_over_the_pool_is_warned_of() -> None:
     assert found.binding.kind == "kv_capacity"
 
 
+def test_of_several_slos_the_one_that_breaks_first_binds() -> None:
+    where, loose = stand("llama-3.1-70b", "h200_sxm", Sharding(tp=8)), Workload(8_000, 1_000, 1, e2e_ms=1e6)
+    for load in (replace(loose, ttft_ms=4_000.0, tpot_ms=400.0), replace(loose, ttft_ms=40_000.0, tpot_ms=15.0)):
+        found, alone = ceilings(where, load).binding, binding(where, load)
+        assert found is not None
+        assert alone == found
+        assert found.unit == ("ms TTFT" if load.ttft_ms == 4_000.0 else "ms TPOT")
+        assert found.breaks
+
+
 def test_what_is_unknown_is_named_and_not_counted() -> None:
     nothing = Stand(None, None, Sharding(), Unknown("no model"), Unknown("no model"))
     found = ceilings(nothing, Workload(1_000, 100, 1))
     assert found.all == ()
     assert (found.binding, found.next, found.n_max) == (None, None, None)
+    assert binding(nothing, Workload(1_000, 100, 1)) is None
     assert found.unknown["kv_capacity"] == "no model"
     assert {"weights", "domain_memory", "kv_capacity", "slots", "window", "compute"} == {*found.unknown}
 
@@ -166,11 +178,17 @@ def test_a_reported_pool_is_enough_for_kv_capacity() -> None:
     st.integers(1, 200_000),
     st.integers(1, 8_000),
     st.integers(1, 5_000),
+    st.sampled_from([None, 5.0, 50.0, 500.0]),
 )
 def test_the_binding_ceiling_is_the_least_and_its_margin_is_that_of_the_load(
-    model: str, accelerator: str, split: Sharding, isl: int, osl: int, n: int
+    model: str, accelerator: str, split: Sharding, isl: int, osl: int, n: int, tpot_ms: float | None
 ) -> None:
-    found = ceilings(stand(model, accelerator, split, slots=64, window_tokens=131_072), Workload(isl, osl, n))
+    where, load = (
+        stand(model, accelerator, split, slots=64, window_tokens=131_072),
+        Workload(isl, osl, n, None, tpot_ms),
+    )
+    found = ceilings(where, load)
+    assert binding(where, load) == found.binding
     limits = [ceiling.n_c.mean for ceiling in found.all]
     assert limits == sorted(limits)
     assert found.binding is found.all[0]

@@ -6,7 +6,7 @@ import dataclasses
 import re
 
 import pytest
-from fleets import fleets, grid, profile, router, task, tasks
+from fleets import fleets, grid, held, profile, router, task, tasks
 from hypothesis import given, settings
 
 from agentroute.catalogue import shipped
@@ -14,6 +14,7 @@ from agentroute.decision import Decision, Headroom
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import milliseconds
 from agentroute.fleet import Fleet
+from agentroute.latency.points import Measured, Point
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -74,7 +75,7 @@ def test_an_explanation_reads_like_this() -> None:
     ]
     assert lines[14] == "where the numbers come from (bands: 80 % of the mean):"
     assert lines[15] == (
-        " 1. latency: measured, a test; window: 4,096 tokens, measured: a test; "
+        " 1. latency: measured, a test; this load: between measured points; window: 4,096 tokens, measured: a test; "
         "KV pool: 900 blocks of 16 tokens, measured, a test; price: measured, a test; capabilities: measured, a test"
     )
     assert lines[17] == " 3. latency: unknown; window: unknown; KV pool: unknown; price: unknown"
@@ -102,6 +103,38 @@ def test_the_sources_of_every_candidate_are_shown() -> None:
             assert source in text
 
 
+@pytest.mark.parametrize(
+    ("context", "n", "said", "kind", "interpolated"),
+    [
+        (1_024, 1, "this load: a measured point", "measured", False),
+        (1_024, 2, "this load: between measured points", "measured, between points", True),
+        (2_000, 1, "this load: between measured points", "measured, between points", True),
+        (100_000, 1, "this load: outside the measured points", "extrapolated", False),
+    ],
+)
+def test_an_estimate_says_whether_its_load_was_measured(
+    context: int, n: int, said: str, kind: str, interpolated: bool
+) -> None:
+    asked = Task(context_tokens=context, max_output_tokens=64, concurrency=n)
+    (candidate,) = router(profile(window=200_000)).decide(asked).candidates
+    assert said in candidate.sources
+    for estimate in (candidate.ttft_ms, candidate.tpot_ms, candidate.e2e_ms):
+        assert estimate is not None
+        assert (estimate.kind, estimate.interpolated) == (kind, interpolated)
+
+
+def test_what_no_point_of_a_load_tells_is_read_off_the_others() -> None:
+    """TTFT alone was measured at this load."""
+    lone = Point(isl=1_024, osl=64, concurrency=6, ttft_ms=Measured(mean=150.0))
+    whole = profile()
+    block = whole.measurements[0]
+    more = block.model_copy(update={"points": (*block.points, lone)})
+    asked = Task(context_tokens=1_024, max_output_tokens=64, concurrency=6)
+    (candidate,) = router(whole.model_copy(update={"measurements": (more,)})).decide(asked).candidates
+    found = [e.interpolated for e in (candidate.ttft_ms, candidate.tpot_ms, candidate.e2e_ms) if e]
+    assert found == [False, True, True]
+
+
 @pytest.mark.parametrize("context", [1_024, 100_000])
 def test_what_is_extrapolated_bears_a_star(context: int) -> None:
     text = router(profile()).decide(task(context=context)).explain()
@@ -125,7 +158,7 @@ def test_what_is_unknown_is_said_to_be() -> None:
 
 def test_the_headroom_is_what_is_not_held() -> None:
     r = router(profile(kv_blocks=1_000))
-    r.acquire(task())
+    held(r, task())
     headroom = r.decide(task()).candidates[0].headroom
     assert headroom == Headroom(free=931, blocks=1_000, needed=69)
 
@@ -135,7 +168,7 @@ def test_a_decision_stays_as_it_was_when_the_state_moves_on() -> None:
     decision = r.decide(task())
     before = decision.explain()
     for _ in range(5):
-        r.acquire(task())
+        held(r, task())
     assert decision.explain() == before
 
 

@@ -22,6 +22,7 @@ from agentroute.errors import (
     TaskError,
     UnknownNameError,
     UsageError,
+    counted,
     suggest,
 )
 
@@ -103,3 +104,8 @@ def test_an_error_crosses_a_process_border_with_all_it_carries(error: Agentroute
     assert type(restored) is type(error)
     assert str(restored) == str(error)
     assert vars(restored) == vars(error)
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 points"), (1, "1 point"), (2, "2 points"), (2_601, "2,601 points")])
+def test_a_count_is_said_in_the_singular_or_the_plural(count: int, said: str) -> None:
+    assert counted(count, "point") == said

@@ -17,15 +17,18 @@ LAYERS: tuple[str, ...] = (
     "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
     "serving",
-    "tokens", "task", "route", "compiled", "policy", "assessment", "reasons", "explain", "decision", "state", "router",
-    "outlook",
+    "outcome", "prefix", "tokens", "task", "route", "compiled", "policy", "assessment", "asks", "reasons", "explain",
+    "decision", "state", "waiting", "router",
+    "admission", "outlook",
     "files", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "probe", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
 
-LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain")}
+LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
+        ("router", "admission")}  # fmt: skip
+LAZY |= {("tokens", "files")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import BLOCK, Clock, fleet, fleets, grid, point, profile, profiles, router, task, tasks
+from fleets import BLOCK, Clock, fleet, fleets, grid, held, point, profile, profiles, router, task, tasks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,12 +119,12 @@ def test_an_unknown_pool_comes_after_a_known_one() -> None:
 
 def test_an_unset_output_never_holds_the_whole_window() -> None:
     r = router(profile(kv_blocks=10_000, window=100_000))
-    assert r.acquire(task(1_000, None)).blocks == -(-(1_000 + 1_024) // BLOCK)
+    assert held(r, task(1_000, None)).blocks == -(-(1_000 + 1_024) // BLOCK)
 
 
 def test_an_unset_output_holds_no_more_than_the_window_leaves() -> None:
     r = router(profile(kv_blocks=10_000, window=1_200))
-    assert r.acquire(task(1_000, None)).blocks == 1_200 // BLOCK
+    assert held(r, task(1_000, None)).blocks == 1_200 // BLOCK
 
 
 # ---- SLOs
@@ -197,7 +197,7 @@ def test_the_slo_of_a_route_applies_unless_the_task_has_its_own() -> None:
 def test_only_what_a_route_allows_is_chosen() -> None:
     r = Router(fleet(profile("a", speed=9.0), profile("b")), routes=[Route(name="r", allow=frozenset({"b"}))])
     decision = r.decide(replace(task(), route="r"))
-    assert (decision.deployment, decision.rejected) == ("b", {"a": "the route does not allow it"})
+    assert (decision.deployment, decision.rejected) == ("b", {"a": "neither the task nor its route allows it"})
     assert r.decide(task()).deployment == "a"
 
 
@@ -225,21 +225,21 @@ def test_a_fleet_has_a_deployment_and_each_its_own_name() -> None:
 def test_two_names_of_one_pool_count_together() -> None:
     p = profile(kv_blocks=200)
     r = Router(Fleet([Deployment("a", p, pool="gpu"), Deployment("b", p, pool="gpu")]))
-    leases = [r.acquire(task()) for _ in range(2)]
+    leases = [held(r, task()) for _ in range(2)]
     with pytest.raises(PoolFull) as raised:
-        r.acquire(task())
+        held(r, task())
     assert raised.value.reasons == dict.fromkeys("ab", "one request needs 69 KV blocks, 62 of 200 are free now")
     assert {c.n for c in r.decide(task()).candidates} == {3}
     leases[0].release()
-    assert r.acquire(task()).blocks == 69
+    assert held(r, task()).blocks == 69
 
 
 def test_two_names_without_a_pool_stand_on_one_each() -> None:
     p = profile(kv_blocks=70)
     r = Router(Fleet([Deployment("a", p), Deployment("b", p)]))
-    assert {r.acquire(task()).decision.deployment for _ in range(2)} == {"a", "b"}
+    assert {held(r, task()).decision.deployment for _ in range(2)} == {"a", "b"}
     with pytest.raises(PoolFull):
-        r.acquire(task())
+        held(r, task())
 
 
 def test_a_shared_pool_is_described_in_one_way() -> None:
@@ -258,12 +258,12 @@ def test_replicas_cannot_share_a_named_pool() -> None:
 def test_of_several_endpoints_the_one_with_the_fewest_in_flight_is_chosen() -> None:
     urls = ("http://a", "http://b", "http://c")
     r = Router(Fleet([Deployment("d", profile(kv_blocks=70), urls=urls)]))
-    leases = [r.acquire(task()) for _ in range(3)]
+    leases = [held(r, task()) for _ in range(3)]
     assert sorted(str(lease.url) for lease in leases) == list(urls)
     with pytest.raises(PoolFull):
-        r.acquire(task())
+        held(r, task())
     leases[1].release()
-    assert r.acquire(task()).url == leases[1].url
+    assert held(r, task()).url == leases[1].url
 
 
 # ---- bursts
@@ -275,20 +275,20 @@ def test_of_several_endpoints_the_one_with_the_fewest_in_flight_is_chosen() -> N
 def test_two_identical_servers_share_a_burst(objective: str, kv_blocks: int | None, concurrency: int) -> None:
     p = profile(kv_blocks=kv_blocks)
     r = Router(Fleet([Deployment("a", p), Deployment("b", p)]), objective=objective)
-    burst = Counter(r.acquire(task(concurrency=concurrency)).decision.deployment for _ in range(16))
+    burst = Counter(held(r, task(concurrency=concurrency)).decision.deployment for _ in range(16))
     assert burst == {"a": 8, "b": 8}
 
 
 def test_siblings_in_flight_are_not_counted_twice() -> None:
     r = router(profile())
     for _ in range(8):
-        assert r.acquire(task(concurrency=8)).decision.candidates[0].n == 8
+        assert held(r, task(concurrency=8)).decision.candidates[0].n == 8
 
 
 def test_strangers_in_flight_are_counted() -> None:
     r = router(profile())
-    r.acquire(task(context=500))
-    r.acquire(task(context=500))
+    held(r, task(context=500))
+    held(r, task(context=500))
     assert r.decide(task(concurrency=8)).candidates[0].n == 10
 
 
@@ -296,7 +296,7 @@ def test_a_busier_server_is_slower() -> None:
     r = router(profile(kv_blocks=10_000))
     alone = r.decide(task()).e2e_ms
     for _ in range(30):
-        r.acquire(task())
+        held(r, task())
     busy = r.decide(task()).e2e_ms
     assert alone is not None
     assert busy is not None
@@ -310,23 +310,23 @@ def test_a_pool_that_is_full_now_is_not_the_same_as_one_that_never_fits() -> Non
     r = router(profile(kv_blocks=70))
     with r.acquire(task()):
         with pytest.raises(PoolFull, match="no deployment has room now for a task of 1,000 context and 100 output"):
-            r.acquire(task())
+            held(r, task())
         with pytest.raises(NoFeasibleDeployment, match="no deployment can take a task of 5,000 context") as raised:
-            r.acquire(task(context=5_000))
+            held(r, task(context=5_000))
         assert not isinstance(raised.value, PoolFull)
         assert r.decide(task()).deployment == "p"
-    r.acquire(task()).release()
+    held(r, task()).release()
 
 
 def test_a_full_pool_gives_way_to_the_next_candidate() -> None:
     r = router(profile("large", kv_blocks=80), profile("small", kv_blocks=70))
-    assert [r.acquire(task()).decision.deployment for _ in range(2)] == ["large", "small"]
+    assert [held(r, task()).decision.deployment for _ in range(2)] == ["large", "small"]
 
 
 def test_an_unknown_pool_never_fills() -> None:
     r = router(profile())
     for _ in range(100):
-        r.acquire(task())
+        held(r, task())
     assert r.decide(task()).candidates[0].n == 101
 
 
@@ -353,7 +353,7 @@ def test_a_lease_is_let_go_of_after_a_finite_time(after_s: float) -> None:
     except UsageError:
         lease.release()
     clock.now = 1e9
-    r.acquire(task())
+    held(r, task())
 
 
 # ---- properties
@@ -375,7 +375,7 @@ def test_what_is_chosen_is_feasible(of: Fleet, asked: Task, objective: str, busy
     r = Router(of, objective=objective)
     for _ in range(busy):
         try:
-            r.acquire(asked)
+            held(r, asked)
         except NoFeasibleDeployment as error:
             assert sorted(error.reasons) == sorted(d.name for d in of.deployments)
             return
@@ -468,9 +468,9 @@ def test_a_request_lives_in_one_attention_dp_rank_but_the_ranks_add_up() -> None
     r = router(with_ranks(8, kv_blocks=69))
     with pytest.raises(NoFeasibleDeployment, match="the pool of one attention-DP rank has 69"):
         r.decide(task(context=1_100))
-    leases = [r.acquire(task()) for _ in range(7)]
+    leases = [held(r, task()) for _ in range(7)]
     with pytest.raises(PoolFull):
-        r.acquire(task())
+        held(r, task())
     assert sum(lease.blocks for lease in leases) <= 0.9 * 8 * 69
 
 
@@ -496,7 +496,7 @@ def test_what_strangers_hold_is_not_free_to_run_in() -> None:
 
 def test_a_slightly_larger_pool_does_not_take_everything() -> None:
     r = router(profile("x", kv_blocks=10_100), profile("y", kv_blocks=10_000))
-    leases = [r.acquire(task()) for _ in range(100)]
+    leases = [held(r, task()) for _ in range(100)]
     assert 40 <= sum(lease.decision.deployment == "x" for lease in leases) <= 60
 
 
@@ -512,7 +512,7 @@ def test_siblings_of_different_size_are_told_by_their_group() -> None:
 
 def test_equal_tasks_of_two_groups_are_strangers() -> None:
     r = router(profile())
-    leases = [r.acquire(replace(task(concurrency=4), group="one")) for _ in range(4)]
+    leases = [held(r, replace(task(concurrency=4), group="one")) for _ in range(4)]
     assert r.decide(replace(task(concurrency=4), group="two")).candidates[0].n == 8
     assert len(leases) == 4
 
@@ -521,7 +521,7 @@ def test_siblings_elsewhere_do_not_come_here_too() -> None:
     p = profile(kv_blocks=10_000)
     r = Router(Fleet([Deployment("a", p), Deployment("b", p)]))
     for _ in range(15):
-        last = r.acquire(task(concurrency=16))
+        last = held(r, task(concurrency=16))
     assert max(candidate.n for candidate in last.decision.candidates) <= 9
 
 

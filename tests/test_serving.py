@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fleets import SOURCE, point
@@ -11,7 +13,7 @@ from agentroute.catalogue import shipped
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.closed_loop import ClosedLoop
 from agentroute.latency.points import Measurement
-from agentroute.profile import Engine, Precision, Profile
+from agentroute.profile import Engine, KvPool, Limits, Precision, Profile
 from agentroute.router import Router
 from agentroute.serving import closed_loop, roofline
 from agentroute.shape.sharding import Disaggregated, Sharding, Workers
@@ -44,6 +46,19 @@ def test_a_known_shape_has_a_roofline_together_and_apart() -> None:
     assert isinstance(apart, ClosedLoop)
     assert apart.apart
     assert isinstance(roofline(deployment(split=Disaggregated(prefill=TP8, decode=TP8))), Unknown)
+
+
+def test_where_the_pool_is_known_no_other_memory_is_estimated() -> None:
+    pool = KvPool(tokens=160_000, block_tokens=16)
+    known = replace(
+        deployment(),
+        profile=deployment().profile.model_copy(update={"limits": Limits(kv_pool=pool, provenance=SOURCE)}),
+    )
+    guessed, told = closed_loop(deployment()), closed_loop(known)
+    assert isinstance(guessed, ClosedLoop)
+    assert isinstance(told, ClosedLoop)
+    assert guessed.bounds.room(8_192, 1_024) < np.inf == told.bounds.room(8_192, 1_024)
+    assert (guessed.bounds.ttft_ms(np.array([8_192.0])) == told.bounds.ttft_ms(np.array([8_192.0]))).all()
 
 
 @pytest.mark.parametrize(

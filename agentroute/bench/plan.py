@@ -31,6 +31,18 @@ class Load:
     osl: int
     concurrency: int
 
+    def __str__(self) -> str:
+        """In a few characters: ``512+64 x 4``."""
+        return f"{self.isl}+{self.osl} x {self.concurrency}"
+
+
+def requests(load: Load) -> int:
+    """How many requests a round of a load sends, where the server keeps its clients in step.
+
+    The first of each client, one of each that counts, and those that are still at work then; a single client sends two.
+    """
+    return 2 if load.concurrency == 1 else 3 * load.concurrency
+
 
 @dataclass(frozen=True, slots=True)
 class Grid:
@@ -114,10 +126,12 @@ def next_load(
     *,
     noise: float,
     is_barred: Callable[[Load], bool] = lambda load: False,
+    most_tokens: Callable[[Load], int] = lambda load: requests(load) * (load.isl + load.osl),
 ) -> Load | None:
     """The load to measure next, or ``None`` when all is known well enough, or what is left does not suffice.
 
-    ``noise`` is the relative standard error to reach; ``is_barred`` says which loads the server does not bear.
+    ``noise`` is the relative standard error to reach; ``is_barred`` says which loads the server does not bear,
+    ``most_tokens`` what a round of one may take. The first load of all is not held against what is left.
     """
     fresh = [load for load in grid.anchors() if load not in known and not is_barred(load)]
     if not known:
@@ -130,7 +144,7 @@ def next_load(
     # The least measured first: repeats of one load are then spread over the whole run, and so is a machine that is
     # slow for a while. Of those measured equally often, the least sure.
     candidates += sorted(unsure, key=lambda load: (known[load].rounds, -known[load].noise))
-    return next((load for load in candidates if _affordable(load, known, left)), None)
+    return next((load for load in candidates if _affordable(load, known, left, most_tokens)), None)
 
 
 def _sure(seen: Known, noise: float) -> bool:
@@ -169,17 +183,18 @@ def _misses(loads: Sequence[Load], known: Mapping[Load, Known]) -> list[float]:
     return misses
 
 
-def _affordable(load: Load, known: Mapping[Load, Known], left: Left) -> bool:
-    """Whether what is left suffices, going by the same load, else by the nearest one times how much more is sent."""
+def _affordable(load: Load, known: Mapping[Load, Known], left: Left, most_tokens: Callable[[Load], int]) -> bool:
+    """Whether what is left suffices. Tokens: the most that a round may take. Time: going by the same load, else by the
+    nearest one times how much more is sent."""
+    if left.tokens is not None and left.tokens < max(most_tokens(load), known[load].tokens if load in known else 0):
+        return False
     if load in known:
-        seconds, tokens = known[load].seconds, float(known[load].tokens)
+        seconds = known[load].seconds
     else:
         nearest = min(known, key=lambda other: _distance(load, other))
         more = max(1.0, load.concurrency / nearest.concurrency)
         seconds = known[nearest].seconds * more * max(1.0, _tokens(load) / _tokens(nearest))
-        tokens = known[nearest].tokens * more * _tokens(load) / _tokens(nearest)
-    enough_time = left.seconds is None or seconds <= left.seconds
-    return enough_time and (left.tokens is None or tokens <= left.tokens)
+    return left.seconds is None or seconds <= left.seconds
 
 
 def _distance(a: Load, b: Load) -> float:

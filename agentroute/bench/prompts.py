@@ -58,6 +58,10 @@ class Lengths:
             return cls(0.0, 1.0)
         return cls(short[1] - per_word * short[0], per_word)
 
+    def tokens(self, words: int) -> float:
+        """About how many tokens a prompt of so many words is."""
+        return self.template + self.per_word * words
+
     def words(self, tokens: int) -> int:
         """How many words make a prompt of about ``tokens`` tokens; at least one."""
         return max(1, round((tokens - self.template) / self.per_word))

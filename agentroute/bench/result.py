@@ -12,7 +12,8 @@ import agentroute
 from agentroute.bench.noise import between_runs, drift, percentile, pooled
 from agentroute.bench.plan import Load
 from agentroute.bench.send import Round, Sample
-from agentroute.bench.walk import Walk, round_tpot_ms, shown
+from agentroute.bench.walk import Walk, round_tpot_ms
+from agentroute.errors import counted
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.origin import Provenance
 
@@ -76,13 +77,15 @@ def notes_of(walk: Walk) -> list[str]:
     rounds = [seen.rounds for seen in known.values()]
     worst = max(known, key=lambda load: known[load].noise)
     noise = known[worst].noise
-    reached = f"at most {noise:.1%} at {shown(worst)}" if min(rounds) > 1 else "unknown where a load has one round"
-    said = [f"standard error of the means: {reached} (asked: {walk.noise:.1%}), {_span(rounds)} rounds a point"]
+    reached = f"at most {noise:.1%} at {worst}" if min(rounds) > 1 else "unknown where a load has one round"
+    said = [f"standard error of the means: {reached} (asked: {walk.noise:.1%}), {_span(rounds)} a point"]
     if walk.stopped:
         said.append(f"ended early: {walk.stopped}")
     if walk.strangers:
         most = max(walk.strangers.values())
-        said.append(f"the server was not alone: up to {most} requests of others while {_several(walk.strangers)} ran")
+        said.append(
+            f"the server was not alone: up to {counted(most, 'request')} of others while {_several(walk.strangers)} ran"
+        )
     if drifts := [d for load in known for d in _drifts(walk.rounds[load])]:
         said.append(
             f"times drifted by up to {max(drifts, key=abs):+.0%} between the halves of the run, more than their noise "
@@ -168,16 +171,17 @@ def _drifts(rounds: Sequence[Round]) -> list[float]:
 
 def _counts(walk: Walk) -> str:
     return ", ".join(
-        f"{shown(load)}: {sum(len(seen.samples) for seen in rounds)}" for load, rounds in sorted(walk.rounds.items())
+        f"{load}: {sum(len(seen.samples) for seen in rounds)}" for load, rounds in sorted(walk.rounds.items())
     )
 
 
 def _span(values: Sequence[int]) -> str:
-    return f"{min(values)}-{max(values)}" if min(values) < max(values) else str(values[0])
+    """How often the loads were measured."""
+    return f"{min(values)}-{max(values)} rounds" if min(values) < max(values) else counted(values[0], "round")
 
 
 def _several(loads: Iterable[Load]) -> str:
-    names = [shown(load) for load in sorted(loads)]
+    names = [str(load) for load in sorted(loads)]
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 

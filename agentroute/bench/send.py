@@ -17,6 +17,17 @@ from agentroute.task import Task
 FAILING = 0.10
 """A round with a larger share of failed requests than this is not used."""
 
+REFUSALS = frozenset(
+    {
+        FailureKind.OVERLOADED,
+        FailureKind.CONTEXT_OVERFLOW,
+        FailureKind.BAD_REQUEST,
+        FailureKind.AUTH,
+        FailureKind.NOT_FOUND,
+    }
+)
+"""Failures of requests that a server did not take up: they take no tokens. Of the others nobody knows how many."""
+
 WATCH_S = 1.0
 """How often the server is asked what it is doing while a round runs."""
 
@@ -47,7 +58,7 @@ class Round:
     failures: list[BackendError] = field(default_factory=list)
     sent: int = 0
     tokens: int = 0
-    """Sent and received by all requests, those that do not count included."""
+    """Sent and received by all requests, those that do not count included; of one that was not answered, at most."""
     seconds: float = 0.0
     requests_per_s: float | None = None
     """Requests that were counted, over the time in which they were."""
@@ -102,13 +113,25 @@ class Loop:
 
     The first request of every worker is not counted, unless there is only one, and asks for a share of the answer that
     is its own, so that the workers do not go on in step. Once ``count`` requests were counted nothing more is sent,
-    and those still at work are cut off, uncounted.
+    and those still at work are cut off, uncounted. So it is when the next request, whose prompt is of at most
+    ``most_prompt`` tokens, might pass ``most_tokens`` in all.
     """
 
     def __init__(
-        self, client: Client, load: Load, make: Callable[[], str], *, count: int, body: Mapping[str, Any]
+        self,
+        client: Client,
+        load: Load,
+        make: Callable[[], str],
+        *,
+        count: int,
+        body: Mapping[str, Any],
+        most_prompt: int,
+        most_tokens: int | None = None,
     ) -> None:
         self._client, self._load, self._make, self._count, self._body = client, load, make, count, body
+        self._most_prompt, self._most_tokens = most_prompt, most_tokens
+        self._on_their_way = 0
+        """The most tokens of the requests that are not answered yet."""
         self._round = Round(load)
         self._ramping = load.concurrency if load.concurrency > 1 else 0
         self._counting_since: float | None = None
@@ -144,30 +167,40 @@ class Loop:
         is_first = load.concurrency > 1
         osl = max(1, load.osl * (worker + 1) // load.concurrency)
         while not self._over.is_set():
+            asked = osl if is_first else load.osl
+            most = self._most_prompt + asked
             with self._lock:
+                taken = self._round.tokens + self._on_their_way
+                if self._most_tokens is not None and taken + most > self._most_tokens:
+                    self._over.set()
+                    return
+                self._on_their_way += most
                 self._round.sent += 1
                 if not self._ramping and self._counting_since is None:
                     self._counting_since = time.monotonic()
-            asked = osl if is_first else load.osl
             try:
                 reply = ask(self._client, self._make(), load, osl=asked, body=self._body, is_over=self._over.is_set)
                 sample = sample_of(reply) if reply else None
             except BackendError as error:
                 with self._lock:
+                    self._on_their_way -= most
+                    self._round.tokens += 0 if error.kind in REFUSALS else most
                     if not self._over.is_set():
                         self._round.failures.append(error)
                         self._over.set()
                 return
             if sample is None:
                 with self._lock:
-                    self._round.tokens += load.isl + asked  # at most; a request that was cut off has no usage
+                    self._on_their_way -= most
+                    self._round.tokens += most  # a request that was cut off has no usage
                 return
-            self._answered(sample, is_first)
+            self._answered(sample, is_first, most)
             is_first = False
 
-    def _answered(self, sample: Sample, is_first: bool) -> None:
+    def _answered(self, sample: Sample, is_first: bool, most: int) -> None:
         with self._lock:
             found = self._round
+            self._on_their_way -= most
             found.tokens += sample.isl + sample.osl
             if is_first:
                 self._ramping -= 1

@@ -9,15 +9,23 @@ from math import sqrt
 from statistics import fmean
 from typing import Any
 
+from agentroute.bench.cap import (
+    SHORT,
+    UNKNOWN,
+    WARM_OSL,
+    affordable_words,
+    least_cap,
+    most_prompt,
+    most_round,
+    too_small,
+    warm_words,
+)
 from agentroute.bench.noise import Noise
 from agentroute.bench.plan import Grid, Known, Left, Load, next_load
 from agentroute.bench.prompts import Lengths, Prompts
 from agentroute.bench.send import Loop, Round, ask, sample_of
 from agentroute.client import Client
 from agentroute.errors import BackendError, FailureKind
-
-SHORT, LONG = 16, 256
-"""Words of the two prompts that warm up and tell how a server counts; the longer one as far as the window allows."""
 
 BODY: Mapping[str, Any] = {"temperature": 0}
 EXACT: Mapping[str, Any] = {**BODY, "ignore_eos": True}
@@ -28,7 +36,6 @@ UNCACHED: Mapping[str, Mapping[str, Any]] = {"llamacpp": {**EXACT, "cache_prompt
 FAILED_ROUNDS = 2
 """A load that failed so often is given up, and so is the walk after one more failed round in a row."""
 
-_WARM_OSL = 2
 _SETTLE_S, _SETTLES = 0.2, 10
 """How long a server gets to end what was cut off before it counts as somebody else's."""
 
@@ -39,7 +46,10 @@ class Budget:
 
     seconds: float | None = None
     tokens: int | None = None
-    """Sent and received."""
+    """Sent and received, with those of the warm-up: never more, whatever is left out for it.
+
+    Only a chat template that alone takes more passes it: no one knows its length before the first answer.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +61,12 @@ class WarmUp:
     tokens: int
 
 
-def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str) -> WarmUp:
+def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str, cap: int | None = None) -> WarmUp:
     """Two requests of different lengths, which also load what a server loads late.
 
-    Raises ``BackendError`` when the server does not answer, or does not count its tokens.
+    They leave enough of ``cap`` tokens for the first load, if the server counts about as it is taken to. Raises
+    ``BackendError`` when the server does not answer, or does not count its tokens, ``UsageError`` when ``cap`` is too
+    small for how it counts.
     """
     body = UNCACHED.get(wire, EXACT)
     try:
@@ -64,7 +76,12 @@ def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str) -> WarmUp:
             raise
         body = BODY  # a strict server refuses a field that it does not know
         short = _counted(client, prompts, SHORT, body)
-    words = max(SHORT + 1, min(LONG, max(grid.isls), (grid.window or LONG * 4) // 3))
+    words = warm_words(grid)
+    if cap is not None:
+        left = cap - most_round(grid.anchors()[0], UNKNOWN) - short - 2 * WARM_OSL
+        if affordable_words(short, left) < min(words, 2 * SHORT):
+            raise too_small(cap, least_cap(grid, Lengths(float(short), short / SHORT)), grid)
+        words = min(words, affordable_words(short, left))
     while True:
         try:
             long = _counted(client, prompts, words, body)
@@ -73,12 +90,12 @@ def warm_up(client: Client, grid: Grid, prompts: Prompts, wire: str) -> WarmUp:
                 raise
             words //= 2
         else:
-            return WarmUp(Lengths.of((SHORT, short), (words, long)), body, short + long + 2 * _WARM_OSL)
+            return WarmUp(Lengths.of((SHORT, short), (words, long)), body, short + long + 2 * WARM_OSL)
 
 
 def _counted(client: Client, prompts: Prompts, words: int, body: Mapping[str, Any]) -> int:
     """How many tokens the server counts in a prompt of so many words."""
-    reply = ask(client, prompts.make(words), Load(words, _WARM_OSL, 1), osl=_WARM_OSL, body=body)
+    reply = ask(client, prompts.make(words), Load(words, WARM_OSL, 1), osl=WARM_OSL, body=body)
     if reply is None:
         raise BackendError(FailureKind.INTERRUPTED, "the stream ended without a reply")
     return sample_of(reply).isl
@@ -118,13 +135,19 @@ class Walk:
     """The loads that are still asked for: of a server that refuses the most, fewer at once."""
     _began: float = field(default_factory=time.monotonic)
 
+    _lengths: Lengths = UNKNOWN
+
     def __post_init__(self) -> None:
-        self._asked = self.grid
+        """Raises ``UsageError`` for a token budget that does not suffice for the first load."""
+        self._asked, cap = self.grid, self.budget.tokens
+        if cap is not None and cap < least_cap(self.grid):
+            raise too_small(cap, least_cap(self.grid), self.grid)
 
     def run(self) -> None:
         """Measure until every load is known well enough or the budget is spent; Ctrl-C ends it, too.
 
-        At least one round of the first load is measured. Raises ``BackendError`` when not even that succeeds.
+        At least one round of the first load is measured, however long it takes. Raises ``BackendError`` when not even
+        that succeeds, ``UsageError`` when its tokens might be more than the budget's.
         """
         try:
             for _ in self.steps():
@@ -137,8 +160,12 @@ class Walk:
     def steps(self) -> Iterator[Round]:
         """The same, a round at a time; every round is asked for before it is measured."""
         self._began = time.monotonic()
-        warm = warm_up(self.client, self.grid, self.prompts, self.wire)
+        cap = self.budget.tokens
+        warm = warm_up(self.client, self.grid, self.prompts, self.wire, cap)
         self.tokens += warm.tokens
+        self._lengths = warm.lengths
+        if cap is not None and self.tokens + self._most_tokens(self.grid.anchors()[0]) > cap:
+            raise too_small(cap, least_cap(self.grid, warm.lengths), self.grid)
         in_a_row = 0
         while (load := self._next()) is not None:
             seen = self._measure(load, warm)
@@ -149,8 +176,8 @@ class Walk:
             if in_a_row > FAILED_ROUNDS:
                 self.stopped, self.most_n = f"{in_a_row} rounds in a row failed", None
                 return
-        if self._next(replace(self._left(), seconds=None, tokens=None)) is not None:
-            self.stopped = "the budget is spent"
+        if (left_out := self._next(replace(self._left(), seconds=None, tokens=None))) is not None:
+            self.stopped = f"the budget is spent: {self._too_much(left_out)}"
 
     def known(self) -> dict[Load, Known]:
         """What has been seen, by load."""
@@ -161,14 +188,30 @@ class Walk:
         known = self.known()
         absent = [load for load in self.grid.anchors() if load not in known]
         unsure = [load for load, seen in known.items() if seen.noise > self.noise]
-        said = [f"not measured: {', '.join(map(shown, absent))}"] if absent else []
+        said = [f"not measured: {', '.join(map(str, absent))}"] if absent else []
         if unsure:
-            said.append(f"noisier than {self.noise:.0%}: {', '.join(map(shown, sorted(unsure)))}")
+            said.append(f"noisier than {self.noise:.0%}: {', '.join(map(str, sorted(unsure)))}")
         return said
 
     def _next(self, left: Left | None = None) -> Load | None:
-        left = left or self._left()
-        return next_load(self._asked, self.known(), left, noise=self.noise, is_barred=self._is_barred)
+        return next_load(
+            self._asked,
+            self.known(),
+            left or self._left(),
+            noise=self.noise,
+            is_barred=self._is_barred,
+            most_tokens=self._most_tokens,
+        )
+
+    def _most_tokens(self, load: Load) -> int:
+        return most_round(load, self._lengths)
+
+    def _too_much(self, load: Load) -> str:
+        """What a load would take more of than is left."""
+        left, most, cap = self._left(), self._most_tokens(load), self.budget.tokens
+        if left.tokens is not None and left.tokens < most:
+            return f"tokens left: {left.tokens:,} of {cap:,}, and {load} may take {most:,}"
+        return f"seconds left: {left.seconds or 0.0:.1f} of {self.budget.seconds or 0.0:g}, too few for {load}"
 
     def _measure(self, load: Load, warm: WarmUp) -> Round:
         strangers = self._settle()
@@ -179,7 +222,15 @@ class Walk:
                 busy.append(count - load.concurrency)
 
         words, count = warm.lengths.words(load.isl), max(2, load.concurrency)
-        loop = Loop(self.client, load, lambda: self.prompts.make(words), count=count, body=warm.body)
+        loop = Loop(
+            self.client,
+            load,
+            lambda: self.prompts.make(words),
+            count=count,
+            body=warm.body,
+            most_prompt=most_prompt(words, warm.lengths),
+            most_tokens=None if self.budget.tokens is None else self.budget.tokens - self.tokens,
+        )
         deadline = None
         if self.rounds and self.budget.seconds is not None:
             deadline = self._began + self.budget.seconds
@@ -235,11 +286,6 @@ class Walk:
             shares.append(tokens_left / tokens)
             tokens = tokens_left
         return Left(seconds, tokens, min(shares, default=1.0))
-
-
-def shown(load: Load) -> str:
-    """A load in a few characters: ``512+64 x 4``."""
-    return f"{load.isl}+{load.osl} x {load.concurrency}"
 
 
 def _known(rounds: list[Round]) -> Known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agentroute.capacity import kv, llamacpp, sglang, trtllm, vllm
 from agentroute.capacity import weights as weighing
@@ -97,20 +98,20 @@ class Holding:
 
     def blocks(self) -> Estimate:
         """Blocks of all replicas together."""
-        return self._over_pools(lambda pool: pool.blocks)
+        return self._over_replicas(*[pool.blocks for pool in self.pools])
 
     def sequences(self, tokens: int) -> Estimate:
         """Requests of ``tokens`` tokens that fit at once, over all replicas."""
-        return self._over_pools(lambda pool: pool.sequences(tokens))
+        return self._over_replicas(*[pool.sequences(tokens) for pool in self.pools])
 
     def longest_tokens(self, limit: int = 1 << 30) -> Estimate:
         """The longest request that fits alone, in tokens, at most ``limit``; 0 when none does."""
         low, mean, high = (pool.longest_tokens(limit) for pool in self.pools)
         return Estimate(mean, low, high, self.source)
 
-    def _over_pools(self, measure: Callable[[KvPool], float]) -> Estimate:
-        low, mean, high = (measure(pool) * self.replicas for pool in self.pools)
-        return Estimate(mean, low, high, self.source)
+    def _over_replicas(self, low: int, mean: int, high: int) -> Estimate:
+        replicas = self.replicas
+        return Estimate(mean * replicas, low * replicas, high * replicas, self.source)
 
 
 def hold(
@@ -141,7 +142,8 @@ def hold(
     )
     if serving.engine == "vllm" and accelerator.name in weighing.CONVERTED:
         size += parts.left_by_conversion_gib(sharding, kept)
-    shape = layout(model, sharding, serving, serving.step_tokens(accelerator))
+    step_tokens = serving.step_tokens(accelerator)
+    shape = layout(model, sharding, serving, step_tokens)
     if isinstance(shape, Unknown):
         return shape
     usable = usable_gib(serving.engine, accelerator.memory_gib, serving.memory_utilisation)
@@ -159,7 +161,7 @@ def hold(
         accelerator.memory_gib,
         size,
         hidden_size=model.hidden_size or 0,
-        batched_tokens=serving.step_tokens(accelerator),
+        batched_tokens=step_tokens,
         utilisation=serving.memory_utilisation,
     )
     low, mean, high = (shape.pool_of(max(0.0, gib)) for gib in (left.low, left.mean, left.high))
@@ -168,19 +170,22 @@ def hold(
 
 def refused(model: Model, sharding: Sharding, serving: Serving) -> str | None:
     """Why the engine would not start like that; ``None`` when nothing speaks against it."""
-    if sharding.pp > model.layer_count:
-        return f"pp {sharding.pp} has more stages than the model's {model.layer_count} layers"
+    tp, pp = sharding.tp, sharding.pp
+    if pp > 1 and pp > model.layer_count:
+        return f"pp {pp} has more stages than the model's {model.layer_count} layers"
     if serving.engine == "llamacpp":
         return None
     if serving.kv_type.startswith("q"):
         return f"{serving.engine} has no KV cache of type {serving.kv_type}"
+    if tp == 1:
+        return None
     for group in model.layers:
         attention = group.attention
-        heads = attention.heads if isinstance(attention, Gqa | Mla) else None
-        if heads is not None and heads % sharding.tp:
-            return f"tp {sharding.tp} does not divide {heads} attention heads"
-        if isinstance(attention, Gqa) and attention.kv_heads % sharding.tp and sharding.tp % attention.kv_heads:
-            return f"tp {sharding.tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
+        heads = attention.heads if isinstance(attention, (Gqa, Mla)) else None
+        if heads is not None and heads % tp:
+            return f"tp {tp} does not divide {heads} attention heads"
+        if isinstance(attention, Gqa) and attention.kv_heads % tp and tp % attention.kv_heads:
+            return f"tp {tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
     return None
 
 
@@ -188,8 +193,7 @@ def layout(model: Model, sharding: Sharding, serving: Serving, step_tokens: int)
     """How the engine lays out the cache of one attention replica."""
     match serving.engine:
         case "vllm":
-            in_flight = _batches_in_flight(serving, sharding)
-            options = vllm.Options(batched_tokens=step_tokens, batches_in_flight=in_flight, draft=serving.draft)
+            options = _vllm_options(step_tokens, _batches_in_flight(serving, sharding), serving.draft)
             return vllm.layout(model, sharding, serving.kv_type, options)
         case "sglang":
             return sglang.layout(model, sharding, serving.kv_type, sglang.Options(draft=serving.draft))
@@ -198,6 +202,12 @@ def layout(model: Model, sharding: Sharding, serving: Serving, step_tokens: int)
         case "llamacpp":
             options_ = llamacpp.Options(sequences=serving.slots or 1)
             return llamacpp.layout(model, sharding, serving.kv_type, options_)
+
+
+@lru_cache(maxsize=64)
+def _vllm_options(step_tokens: int, batches_in_flight: int, draft: bool) -> vllm.Options:
+    """Few differ, and to make one takes a twentieth of ``hold``."""
+    return vllm.Options(batched_tokens=step_tokens, batches_in_flight=batches_in_flight, draft=draft)
 
 
 def _batches_in_flight(serving: Serving, sharding: Sharding) -> int:

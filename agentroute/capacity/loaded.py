@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentroute.capacity import kv, weights
 from agentroute.capacity.kv import Unknown
@@ -17,6 +17,10 @@ ROOM_BAND = 0.05
 
 FEWER_BITS = 0.6
 """Weights below this share of what they weigh in 16 bits are quantised: in 8 bits they weigh half."""
+
+
+SYSTEM_MEMORY = re.compile(r"\bGB10\b|\bDGX Spark\b|\bThor\b|\bOrin\b")
+"""Accelerators on which SGLang measures the system's memory, not its own (``get_available_gpu_memory``, 0.5.6)."""
 
 
 def sharding(record: Record) -> Sharding:
@@ -43,8 +47,13 @@ def weigh(record: Record, model: Model) -> Weighed | Unknown:
     """The weights of ``record``; a reason where they could not have fitted as it says.
 
     What was kept of a log often lacks its tensor split. Where the recorded one cannot have been, the one that agrees
-    with the logged weights is taken, if it is one alone.
+    with the logged weights is taken, if it is one alone. Likewise where experts may have been kept twice.
     """
+    if record.engine == "sglang" and SYSTEM_MEMORY.search(record.gpu or ""):
+        return Unknown(
+            "on this accelerator SGLang prints how much less of the system's memory is available, "
+            "of which loading takes more than the weights"
+        )
     found, parts = quantisation(record, model), weights.Parts.of(model)
     if isinstance(found, Unknown):
         return found
@@ -52,6 +61,10 @@ def weigh(record: Record, model: Model) -> Weighed | Unknown:
         return parts
     split = sharding(record)
     size, room, logged = _split_gib(record, parts, found, split), _room_gib(record), record.model_load_gib_per_gpu
+    if logged and _may_keep_experts_twice(record, found):
+        twice = _split_gib(record, parts, replace(found, experts=2 * found.experts), split)
+        if abs(twice - logged) <= ROOM_BAND * logged < abs(size - logged):
+            return Weighed(twice, "experts kept twice")
     if record.weights_quant is None and logged and logged < FEWER_BITS * size:
         return Unknown(f"in 16 bits they weigh {size:.0f} GiB: they are kept in fewer, and the log does not say how")
     if room is None or size <= room * (1 + ROOM_BAND):
@@ -65,6 +78,16 @@ def weigh(record: Record, model: Model) -> Weighed | Unknown:
         f"at the recorded split and quantisation, weights take {size:.0f} GiB of the {room:.0f} GiB that were free: "
         "the log does not show one of the two"
     )
+
+
+def _may_keep_experts_twice(record: Record, kept: weights.Quantisation) -> bool:
+    """Whether SGLang may have kept whole experts both as loaded and in the order that aiter's kernels want.
+
+    SGLang 0.4.8 and 0.4.9, ``layers/moe/ep_moe/layer.py``, fp8 in blocks and SGLANG_USE_AITER: ``EPMoE.__init__`` holds
+    on to the weights as created (``w13_weight_fp8``), ``process_weights_after_loading`` replaces them by shuffled
+    copies. 0.4.7 does not shuffle, 0.4.10 shuffles the held tensors. Logs seldom show the version or the variable.
+    """
+    return record.engine == "sglang" and record.ep and record.on_amd and kept.experts == 1.0
 
 
 def _split_gib(record: Record, parts: weights.Parts, kept: weights.Quantisation, split: Sharding) -> float:

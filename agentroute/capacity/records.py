@@ -124,9 +124,14 @@ class Record(Frozen):
         words = (found[1], found[2]) if found else (self.kv_dtype.rstrip("?"),) * 2
         if not all(word in _TYPES for word in words):
             return None
-        if self.kv_dtype == "fp8" and re.search(r"AMD|\bMI\d", self.gpu or ""):
+        if self.kv_dtype == "fp8" and self.on_amd:
             return "fp8_per_tensor", "fp8_per_tensor"
         return _TYPES[words[0]], _TYPES[words[1]]
+
+    @property
+    def on_amd(self) -> bool:
+        """Whether the accelerator is AMD's."""
+        return re.search(r"AMD|\bMI\d", self.gpu or "") is not None
 
     @property
     def version(self) -> tuple[int, int] | None:

@@ -6,6 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+LEAST = 16
+"""The fewest characters that a line is drawn over."""
+
+EDGE = " |"
+
 Cell = tuple[str, int | None]
 """A character, and the number of the line that it belongs to."""
 
@@ -31,15 +36,23 @@ def chart(
     *,
     title: str,
     label: Callable[[float], str],
-    width: int = 72,
+    width: int,
     height: int = 15,
     paint: Callable[[str, int], str] = lambda text, i: text,
 ) -> list[str]:
-    """The rows of a chart ``width`` characters wide. ``label`` writes a value of y; ``paint`` colours line ``i``."""
+    """The rows of a chart that is no wider than ``width`` characters, as long as that leaves it ``LEAST`` to draw in.
+
+    ``label`` writes a value of y; ``paint`` colours line ``i``.
+    """
     xs = [x for line in lines for x in (*line.x, *(x for x, _ in line.points))]
     ys = [y for line in lines for y in (*line.mean, *(y for _, y in line.points))]
-    across, up = _Axis.over(xs, width), _Axis.over(ys, height)
-    cells: list[list[Cell]] = [[(" ", None)] * width for _ in range(height)]
+    up = _Axis.over(ys, height)
+    marks = {up.place(y): label(y) for y in up.ticks(4)}
+    margin = max(len(text) for text in marks.values())
+    # The last mark below the axis goes beyond it by all but its first digit.
+    inner = max(LEAST, width - margin - len(EDGE) - len(f"{max(xs):,.0f}") + 1)
+    across = _Axis.over(xs, inner)
+    cells: list[list[Cell]] = [[(" ", None)] * inner for _ in range(height)]
     for i, line in enumerate(lines):
         _shade(cells, i, line, across, up)
     for i, line in enumerate(lines):
@@ -47,14 +60,12 @@ def chart(
     for i, line in enumerate(lines):
         for x, y in line.points:
             cells[up.place(y)][across.place(x)] = letter(i).upper(), i
-    marks = {up.place(y): label(y) for y in up.ticks(4)}
-    margin = max(len(text) for text in marks.values())
     rows = [title]
     for row in reversed(range(height)):
         drawn = "".join(paint(text, i) if i is not None else text for text, i in cells[row])
-        rows.append(f"{marks.get(row, ''):>{margin}} |{drawn}".rstrip())
-    rows.append(" " * margin + " +" + "-" * width)
-    rows.append(" " * (margin + 2) + _foot(across))
+        rows.append(f"{marks.get(row, ''):>{margin}}{EDGE}{drawn}".rstrip())
+    rows.append(" " * margin + " +" + "-" * inner)
+    rows.append(" " * (margin + len(EDGE)) + _foot(across))
     return rows
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +19,7 @@ from agentroute.cli.init import Known, discover, heard_from, model_id, notes_of,
 from agentroute.cli.options import Json, milliseconds
 from agentroute.cli.output import say
 from agentroute.cli.profiles_from import Force, Name, Output, name_of, write
-from agentroute.errors import UsageError, shown
+from agentroute.errors import UsageError, counted, shown
 from agentroute.estimate import milliseconds as as_time
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measurement, Point
@@ -51,8 +52,12 @@ def measure(
     concurrency: Annotated[
         str | None, typer.Option(help="Requests at once, such as 1-16; default: up to the slots.")
     ] = None,
-    budget: Annotated[str, typer.Option(help="How long it may take, such as 10m.")] = "10m",
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens sent and received at most.")] = None,
+    budget: Annotated[
+        str, typer.Option(help="How long it may take, such as 10m; the first load is measured in any case.")
+    ] = "10m",
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens sent and received at most, those of the warm-up included.")
+    ] = None,
     noise: Annotated[str, typer.Option(help="Repeat until the standard error of each mean is below this.")] = "5%",
     name: Name = None,
     output: Output = None,
@@ -71,6 +76,8 @@ def measure(
 
     Nothing else should use the server meanwhile. Ctrl-C ends it early: what was measured by then is written.
     """
+    if adapter is not None:
+        adapter = adapter_named(adapter).name
     from agentroute.bench.prompts import Prompts
     from agentroute.bench.result import measurement
     from agentroute.bench.result import notes_of as found_notes
@@ -86,7 +93,13 @@ def measure(
         shipped().accelerator(accelerator)
     if into is not None and any((name, accelerator, accelerator_count, tp, pp, ep, attention_dp)):
         raise UsageError("--into adds points to a profile and changes nothing else; edit the profile for the rest")
+    if name is not None:
+        name_of(name, "model")
     target_file = output or into
+    if target_file is not None and target_file.suffix.lower() == ".json":
+        raise UsageError(
+            f"a profile is written as TOML; give --output a file that ends in .toml, not {printable(target_file)}"
+        )
     if output is not None and output.exists() and not force:
         raise UsageError(f"{printable(output)} is there already; give --force to write over it, or another --output")
     if target_file is not None:
@@ -94,13 +107,14 @@ def measure(
         if target_file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise UsageError(f"{printable(target_file)} cannot be written to; give another --output")
     base = Profile.load(into) if into is not None else None
-    wire, discovery = _discovered(url, adapter, api_key_env)
+    with _interruptible():
+        own, discovery = discover(url, api_key_env)
+    wire = adapter or own
     degrees = {"tp": tp, "pp": pp, "ep": ep, "attention_dp": attention_dp}
     known = Known(accelerator, accelerator_count, {key: value for key, value in degrees.items() if value is not None})
     profile = base or profile_of(name_of(name, model_id(discovery.models[0])), url, discovery, known)
     grid = grid_of(discovery, isls, osls, ns)
     say(f"{printable(url)}: {heard_from(wire, discovery)}")
-    say(f"measuring isl {_list(grid.isls)}, osl {_list(grid.osls)}, {grid.least_n}-{grid.most_n} at once, for {budget}")
 
     alone = Deployment(
         name="measured",
@@ -113,7 +127,9 @@ def measure(
     with Client(Router(Fleet([alone]))) as client, Watch(url, wire, api_key_env=api_key_env) as watch:
         allowed = Budget(budget_ms / 1_000 if budget_ms else None, max_tokens)
         walk = Walk(client, wire, grid, Prompts(), allowed, target, watch=watch, progress=_progress)
-        walk.run()
+        say(f"measuring {_asked(grid)}, for {budget}{f' and {max_tokens:,} tokens' if max_tokens else ''}")
+        with _interruptible():
+            walk.run()
     block = measurement(walk, printable(url), engine_version=discovery.engine_version)
     if walk.stopped:
         say(f"ended early: {walk.stopped}; what was measured is kept")
@@ -124,8 +140,13 @@ def measure(
         notes = [*notes_of(discovery), *notes]
     whole, replaced = with_points(profile, block)
     if replaced:
-        notes.append(f"{replaced} points of the same loads were replaced")
-    more = {"measured": [point.model_dump(mode="json", exclude_none=True) for point in block.points]}
+        notes.append(f"the new points take the place of {counted(replaced, 'point')} of the same loads")
+    more = {
+        "measured": [point.model_dump(mode="json", exclude_none=True) for point in block.points],
+        "tokens": walk.tokens,
+        "stopped": walk.stopped,
+        "missing": walk.missing(),
+    }
     write("measure", whole, target_file, notes, force=force or into is not None, as_json=as_json, more=more)
     if walk.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -188,10 +209,14 @@ def with_points(profile: Profile, block: Measurement) -> tuple[Profile, int]:
     return profile.model_copy(update={"measurements": (*kept, block)}), replaced
 
 
-def _discovered(url: str, wire: str | None, api_key_env: str | None) -> tuple[str, Discovery]:
-    """The wire to speak, as given or as the server says, and what the server says of itself."""
-    own, discovery = discover(url, api_key_env)
-    return (own if wire is None else adapter_named(wire).name), discovery
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Says so where Ctrl-C comes before there is anything to write."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("nothing was measured: it was interrupted before the first load was done")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def _differences(profile: Profile, discovery: Discovery) -> list[str]:
@@ -214,7 +239,8 @@ def _progress(walk: Walk, last: Round) -> None:
     if last.failures:
         say(f"{head}failed, {last.failures[0].kind.replace('_', ' ')}: {last.failures[0].detail}")
         return
-    if (seen := walk.known().get(load)) is None:
+    seen = walk.known().get(load)
+    if seen is None or last is not walk.rounds[load][-1]:
         say(f"{head}cut off by the budget")
         return
     noise = f"+-{seen.noise:.0%}" if seen.rounds > 1 else "once"
@@ -222,5 +248,8 @@ def _progress(walk: Walk, last: Round) -> None:
     say(f"{head}{times} ({noise}, round {seen.rounds}, {last.seconds:.1f} s)")
 
 
-def _list(values: tuple[int, ...]) -> str:
-    return ", ".join(map(str, values))
+def _asked(grid: Grid) -> str:
+    """The loads of a grid in a few words: ``isl 128, 512, osl 64, 1-16 at once``."""
+    isls, osls = (", ".join(map(str, values)) for values in (grid.isls, grid.osls))
+    at_once = f"{grid.least_n}-{grid.most_n}" if grid.least_n < grid.most_n else f"{grid.most_n}"
+    return f"isl {isls}, osl {osls}, {at_once} at once"

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from agentroute.ceilings import NAMES, Ceiling
-from agentroute.cli.output import print_table
+from agentroute.cli.output import estimate_json, print_table
 from agentroute.cli.size import band, ceilings_json, span
 from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment
@@ -40,7 +40,7 @@ def _row(offer: Outlook) -> tuple[str, ...]:
     return (
         f"{offer.workload.isl:,}",
         f"{span(offer.n_max, ',.0f')} ({offer.n_max.source})" if offer.n_max else "unknown",
-        f"{span(offer.cost_usd, '.2g')} ({_source(offer.cost_usd)})" if offer.cost_usd else "unknown",
+        f"{span(offer.cost_usd, '.2g')} ({offer.cost_usd.kind})" if offer.cost_usd else "unknown",
         _time(offer.ttft_alone_ms),
         _time(offer.ttft_full_ms),
         _ceiling(found.binding),
@@ -52,12 +52,7 @@ def _time(estimate: Estimate | None) -> str:
     if estimate is None:
         return "unknown"
     said = f"{milliseconds(estimate.low)}-{milliseconds(estimate.high)}"
-    return f"{said} ({_source(estimate)})"
-
-
-def _source(estimate: Estimate) -> str:
-    """The origin; of a measured curve beyond its measured loads, that it is extrapolated."""
-    return "extrapolated" if estimate.extrapolated and estimate.source == "measured" else estimate.source
+    return f"{said} ({estimate.kind})"
 
 
 def _ceiling(ceiling: Ceiling | None) -> str:
@@ -85,8 +80,8 @@ def _json(offer: Outlook) -> dict[str, Any]:
         "context_tokens": offer.workload.isl,
         "output_tokens": offer.workload.osl,
         "n_max": band(offer.n_max) if offer.n_max else None,
-        "ttft_alone_ms": band(offer.ttft_alone_ms) if offer.ttft_alone_ms else None,
-        "ttft_full_ms": band(offer.ttft_full_ms) if offer.ttft_full_ms else None,
-        "cost_usd": band(offer.cost_usd) if offer.cost_usd else None,
+        "ttft_alone_ms": estimate_json(offer.ttft_alone_ms),
+        "ttft_full_ms": estimate_json(offer.ttft_full_ms),
+        "cost_usd": estimate_json(offer.cost_usd),
         **ceilings_json(offer.ceilings),
     }

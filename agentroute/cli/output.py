@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentroute.errors import AgentrouteError, BackendError, NoFeasibleDeployment
+from agentroute.estimate import Estimate
 
 SCHEMA_VERSION = 1
 """The version of every ``--json`` output; a key is only ever added within a version."""
@@ -39,6 +40,20 @@ def print_json(command: str, data: Mapping[str, Any]) -> None:
     """One JSON object on stdout, with the schema's version and the command's name first."""
     whole = {"schema_version": SCHEMA_VERSION, "command": command, **data}
     typer.echo(json.dumps(_plain(whole), ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
+    """An estimate as JSON, or ``None`` when unknown."""
+    if estimate is None:
+        return None
+    return {
+        "mean": estimate.mean,
+        "low": estimate.low,
+        "high": estimate.high,
+        "source": estimate.source,
+        "extrapolated": estimate.extrapolated,
+        "interpolated": estimate.interpolated,
+    }
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> None:

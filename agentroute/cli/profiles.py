@@ -40,7 +40,7 @@ def list_(
     gpu: Annotated[str | None, typer.Option("--gpu", help="On this accelerator, e.g. h200_sxm or h200.")] = None,
     engine: Annotated[str | None, typer.Option("--engine", help="Under this engine, e.g. vllm.")] = None,
     sharding: Annotated[
-        str | None, typer.Option("--sharding", help="With this in its split, e.g. tp8, 'tp8 ep8' or disagg.")
+        str | None, typer.Option("--sharding", help="With these degrees, e.g. tp8, tp8,ep8 or disagg.")
     ] = None,
     as_json: Json = False,
 ) -> None:

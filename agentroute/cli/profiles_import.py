@@ -12,14 +12,15 @@ from pydantic import ValidationError
 
 from agentroute.bench.importers import Results, load
 from agentroute.bench.importers.assemble import Import, assemble
+from agentroute.bench.importers.checks import said as said_of
 from agentroute.bench.importers.deployment import Given
-from agentroute.bench.importers.run import Facts, version_of
+from agentroute.bench.importers.run import Facts, engine_of, version_of
 from agentroute.catalogue import shipped
 from agentroute.cli.init import model_id, shipped_model
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.cli.profiles_from import Force, Name, Output, name_of
-from agentroute.errors import UsageError, shown
+from agentroute.errors import UsageError, counted, shown
 from agentroute.latency.points import Measurement, Point
 from agentroute.profile import Engine, EngineName, Precision, Profile
 from agentroute.toml import dumps
@@ -59,7 +60,7 @@ def import_(
     do not say is given with options; where they hold several deployments, the same options choose one.
     """
     if len(files) > MAX_FILES:
-        raise UsageError(f"at most {MAX_FILES} files are read at once, got {len(files)}")
+        raise UsageError(f"at most {MAX_FILES:,} files are read at once, got {len(files):,}")
     degrees = {"tp": tp, "pp": pp, "ep": ep, "attention_dp": attention_dp}
     base = shipped().load(into) if into else None
     given = _given(
@@ -72,7 +73,7 @@ def import_(
     else:
         profile, notes = _added(base, found, name)
     for one in results:
-        say(f"{one.path}: {one.tool}, {_runs(len(one.judged), 'usable')}")
+        say(f"{one.path}: {one.tool}, {counted(len(one.judged), 'usable run')}")
     _say("left out", found.left_out)
     _say("note", (*notes, *_flags(found.measurements)))
     if unknown := _unknown(profile, found.facts):
@@ -128,15 +129,13 @@ def _given(
         accelerator = shipped().accelerator(accelerator).name
     if model is not None:
         model = shipped().model(model).name
-    engines: dict[str, EngineName] = {known: known for known in get_args(EngineName)}
-    if engine is not None and engine not in engines:
-        raise UsageError(f"--engine must be one of {', '.join(engines)}, got {shown(engine)}")
+    served = engine_of(engine)
+    if engine is not None and served is None:
+        raise UsageError(f"--engine must be one of {', '.join(get_args(EngineName))}, got {shown(engine)}")
     version = version_of(engine_version)
     if engine_version is not None and version is None:
         raise UsageError(f"--engine-version must be a version such as 0.19.0, got {shown(engine_version)}")
-    facts = Facts(
-        model=model, engine=engines[engine] if engine else None, engine_version=version, accelerator=accelerator
-    )
+    facts = Facts(model=model, engine=served, engine_version=version, accelerator=accelerator)
     if base is None:
         return Given(facts, degrees)
     for key, own in (("model", base.model), ("accelerator", base.accelerator), ("engine", base.engine.name)):
@@ -186,7 +185,7 @@ def _new(found: Import, name: str | None) -> Profile:
             measurements=found.measurements,
         )
     except ValidationError as problem:
-        raise UsageError(f"the runs do not make a profile: {problem.errors()[0]['msg']}") from None
+        raise UsageError(f"the runs do not make a profile: {said_of(problem)}") from None
 
 
 def _added(base: Profile, found: Import, name: str | None) -> tuple[Profile, list[str]]:
@@ -210,7 +209,7 @@ def _added(base: Profile, found: Import, name: str | None) -> tuple[Profile, lis
         if fresh:
             blocks.append(block.model_copy(update={"points": tuple(fresh)}))
     if again:
-        notes.append(f"{again} points are in the profile already")
+        notes.append(f"left out, since the profile has them already: {counted(again, 'point')}")
     for what, before, now in (
         ("model", base.model, found.facts.model),
         ("accelerator", base.accelerator, found.facts.accelerator),
@@ -232,7 +231,7 @@ def _added(base: Profile, found: Import, name: str | None) -> tuple[Profile, lis
     try:
         return Profile.model_validate(base.model_copy(update=data).model_dump(exclude_none=True)), notes
     except ValidationError as problem:
-        raise UsageError(f"the runs do not fit the profile: {problem.errors()[0]['msg']}") from None
+        raise UsageError(f"the runs do not fit the profile: {said_of(problem)}") from None
 
 
 def _known(point: Point, before: Point | None) -> int:
@@ -272,7 +271,7 @@ def _comment(into: Path | None, results: Sequence[Results]) -> str:
     """The first lines of the file: its own where it was there, else what it was made of."""
     if into is None:
         tools = ", ".join(dict.fromkeys(one.tool for one in results))
-        return f"From {_runs(len(results), 'result', 'file')} of {tools}."
+        return f"From {counted(len(results), 'result file')} of {tools}."
     kept = []
     for line in into.read_text(encoding="utf-8-sig").splitlines():
         if not line.startswith("#"):
@@ -287,7 +286,3 @@ def _say(what: str, lines: Sequence[str]) -> None:
         say(f"  {what}: {line}")
     if len(lines) > MAX_LINES:
         say(f"  {what}: {len(lines) - MAX_LINES} more; --json lists them")
-
-
-def _runs(count: int, kind: str, what: str = "run") -> str:
-    return f"{count} {kind} {what}{'' if count == 1 else 's'}"

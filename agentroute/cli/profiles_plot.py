@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import typer
 from agentroute.catalogue import shipped
 from agentroute.cli.chart import Line, chart, letter
 from agentroute.cli.options import Json
-from agentroute.cli.output import EXIT_USAGE, print_json, say
+from agentroute.cli.output import EXIT_USAGE, estimate_json, print_json, say, stdout
 from agentroute.errors import NoFeasibleDeployment, UsageError
 from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment, Fleet
@@ -30,6 +31,9 @@ UNMEASURED = ((1_024, 1_024), (8_192, 1_024), (32_768, 1_024))
 UNMEASURED_LOADS = (1, 256)
 COLOURS = ("cyan", "yellow", "green", "magenta", "red", "blue")
 ENDINGS = (".png", ".svg")
+
+NO_TERMINAL, WIDEST = 80, 120
+"""Columns of a chart in characters: where there is no terminal, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +151,14 @@ def _text(name: str, drawn: Sequence[Series]) -> None:
     typer.echo("  a is predicted, A measured, . the 80 % band of a mean")
     for title, lines in (("TTFT", [one.ttft() for one in drawn]), ("TPOT", [one.tpot() for one in drawn])):
         typer.echo("")
-        for row in chart(lines, title=f"{title} over requests in flight", label=milliseconds, paint=paint):
+        head = f"{title} over requests in flight"
+        for row in chart(lines, title=head, label=milliseconds, width=columns(), paint=paint):
             typer.echo(row)
+
+
+def columns() -> int:
+    """How wide a chart is: the terminal, within what can be read; ``NO_TERMINAL`` in a file or a pipe."""
+    return min(stdout().width, WIDEST) if sys.stdout.isatty() else NO_TERMINAL
 
 
 def _picture(output: Path, name: str, drawn: Sequence[Series]) -> None:
@@ -167,10 +177,7 @@ def _json(one: Series) -> dict[str, Any]:
     predicted = [
         {
             "concurrency": n,
-            **{
-                f"{metric}_ms": {"mean": time.mean, "low": time.low, "high": time.high, "source": time.source}
-                for metric, time in (("ttft", ttft), ("tpot", tpot))
-            },
+            **{f"{metric}_ms": estimate_json(time) for metric, time in (("ttft", ttft), ("tpot", tpot))},
         }
         for n, ttft, tpot in zip(one.loads, one.ttft_ms, one.tpot_ms, strict=True)
     ]

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from agentroute.cli import options
-from agentroute.cli.output import exit_code, print_json, print_table, say
+from agentroute.cli.output import estimate_json, exit_code, print_json, print_table, say
 from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
-from agentroute.estimate import Estimate
 from agentroute.explain import row
 from agentroute.router import Router
 from agentroute.task import Slo, Task
@@ -135,19 +134,6 @@ def _candidate(candidate: Candidate) -> Iterator[tuple[str, Any]]:
         headroom and {"free": headroom.free, "total": headroom.blocks, "needed": headroom.needed},
     )
     yield from (("standing", candidate.standing), ("sources", candidate.sources))
-
-
-def estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
-    """An estimate as JSON, or ``None`` when unknown."""
-    if estimate is None:
-        return None
-    return {
-        "mean": estimate.mean,
-        "low": estimate.low,
-        "high": estimate.high,
-        "source": estimate.source,
-        "extrapolated": estimate.extrapolated,
-    }
 
 
 def task_json(task: Task) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentroute.cli import options
-from agentroute.cli.output import print_json, say
-from agentroute.cli.recommend import decision_json, estimate_json
+from agentroute.cli.output import estimate_json, print_json, say
+from agentroute.cli.recommend import decision_json
 from agentroute.errors import UsageError
 from agentroute.estimate import milliseconds
 from agentroute.router import Router

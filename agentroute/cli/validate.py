@@ -16,7 +16,8 @@ from agentroute.catalogue import Catalogue, shipped
 from agentroute.cli.options import Json
 from agentroute.cli.output import percent, print_json, print_table
 from agentroute.cli.validate_latency import latency
-from agentroute.errors import FileError
+from agentroute.cli.validate_tokens import tokens
+from agentroute.errors import FileError, counted
 from agentroute.shape.model import Model
 
 ALIASES = {
@@ -36,6 +37,7 @@ def _main() -> None:
 
 
 app.command("latency")(latency)
+app.command("tokens")(tokens)
 
 
 @app.command("kv")
@@ -57,9 +59,9 @@ def kv(
     chosen = {one.id for one in predictions if one.chosen}
     own = {one.id for one in predictions if one.from_own_figures}
     typer.echo(
-        f"\n{len(done)} of {len(records)} records predicted; in {len(chosen)} the log does not say which of the "
-        f"engine's rules it follows, and its own figures chose; in {len(own)} a figure follows from another one of the "
-        "same log"
+        f"\n{len(done)} of {counted(len(records), 'record')} predicted; in {len(chosen)} the log does not say which of "
+        f"the engine's rules it follows, and its own figures chose; in {len(own)} a figure follows from another one "
+        "of the same log"
     )
     print_table(
         ("quantity", "n", "median", "p90", "max", "within 0.5 %", "within 5 %"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.latency.bounds import Bounds
 from agentroute.latency.curve import Curve
 from agentroute.latency.physics import FAR, Shape
 from agentroute.latency.roofline import Roofline
@@ -35,6 +36,7 @@ class ClosedLoop:
 
     prefill: Roofline
     decode: Roofline
+    bounds: Bounds
     prefill_workers: int = 1
     decode_workers: int = 1
     apart: bool = False
@@ -42,11 +44,11 @@ class ClosedLoop:
 
     def shape(self) -> Shape:
         """Its times as coefficients, to lean measured points on."""
-        return Shape.through(*self.times_ms(FAR))
+        return Shape.through(*self.times_ms(FAR), self.bounds)
 
     def curve(self) -> Curve:
         """Its times as a curve, where nothing is measured."""
-        return Curve.derived(DERIVED, *self.times_ms(DERIVED))
+        return Curve.derived(DERIVED, *self.times_ms(DERIVED), self.bounds)
 
     def times_ms(self, loads: Array) -> tuple[Array, Array]:
         """TTFT and TPOT in milliseconds at loads (isl, osl, n), shape (m, 3); ``n`` are in flight in all."""

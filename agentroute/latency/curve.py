@@ -21,14 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import exp, expm1, hypot, log, log1p
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.latency.bounds import Bounds
 from agentroute.latency.layout import Axes, Hull, knots, lay_out
 from agentroute.latency.metric import TPOT, TTFT, Metric
 from agentroute.latency.physics import TYPICAL, Shape
 from agentroute.latency.points import STATISTICS, Measured, Point, Statistic, noise_of
+from agentroute.latency.queueing import Queues
 
 Array = NDArray[np.float64]
 
@@ -51,6 +54,9 @@ class Curve:
     """The loads that it passes through."""
     is_measured: bool
     """False where nothing is measured, and all is derived from a roofline."""
+    queues: Queues
+    bounds: Bounds | None
+    """What its accelerators cannot beat; ``None``: unknown."""
     tails: Tails
     """By metric and statistic the most that was measured over the mean, where percentiles were measured."""
     noise: tuple[float, float] = (0.0, 0.0)
@@ -76,18 +82,18 @@ class Curve:
         return replace(cls._through(data, hull, shape or TYPICAL, _tails(points), measured=True), noise=noise)
 
     @classmethod
-    def derived(cls, loads: Array, ttft_ms: Array, tpot_ms: Array) -> Curve:
+    def derived(cls, loads: Array, ttft_ms: Array, tpot_ms: Array, bounds: Bounds | None = None) -> Curve:
         """The curve through what a roofline says at ``loads`` (isl, osl, n), shape (m, 3), with nothing measured."""
         data = np.log(np.column_stack([loads, ttft_ms, tpot_ms]))
-        return cls._through(data, Hull.of(data[:, :3]), TYPICAL, {}, measured=False)
+        return cls._through(data, Hull.of(data[:, :3]), replace(TYPICAL, bounds=bounds), {}, measured=False)
 
     @classmethod
     def _through(cls, data: Array, hull: Hull, shape: Shape, tails: Tails, *, measured: bool) -> Curve:
         loads, axes = data[:, :3], knots(hull)
         ttft = Metric.through(TTFT, loads, data[:, 3], shape.ttft)
         tpot = Metric.through(TPOT, loads, data[:, 4], shape.tpot)
-        values = lay_out((ttft, tpot), hull, loads, axes)
-        return cls(axes, values[0], values[1], ttft, tpot, hull, measured, tails)
+        values = lay_out((ttft, tpot), hull, data, axes, shape.bounds)
+        return cls(axes, values[0], values[1], ttft, tpot, hull, measured, Queues.of(data), shape.bounds, tails)
 
     @property
     def most_n(self) -> float:
@@ -101,14 +107,31 @@ class Curve:
     def bands(self, load: tuple[float, float, float]) -> tuple[float, float]:
         """Half the 80 % band of the mean TTFT and TPOT at ``load`` (logarithms), as fractions: a time lies between
         ``mean / (1 + band)`` and ``mean * (1 + band)``."""
-        if not self.is_measured:
-            return float(np.expm1(TTFT.derived)), float(np.expm1(TPOT.derived))
-        near, beyond = self.hull.nearest(np.array(load)), self.hull.outside(np.array(load))
+        at = np.array(load)
+        ln_bands = TTFT.derived, TPOT.derived
+        if self.is_measured:
+            near, beyond, lone = self.hull.nearest(at), self.hull.outside(at), self.hull.lone(at)
+            ttft, tpot = (metric.ln_band(near, beyond, lone) for metric in (self.ttft, self.tpot))
+            ln_bands = hypot(ttft, self.queues.ln_jump(at)), tpot
         ttft, tpot = (
-            float(np.expm1(np.hypot(metric.ln_band(near, beyond), np.log1p(noise))))
-            for metric, noise in zip((self.ttft, self.tpot), self.noise, strict=True)
+            expm1(hypot(ln_band, log1p(noise)) + waiting)
+            for ln_band, noise, waiting in zip(ln_bands, self.noise, self._ln_waiting(at), strict=True)
         )
         return ttft, tpot
+
+    def _ln_waiting(self, load: Array) -> tuple[float, float]:
+        """By how much (logarithm) TTFT would be longer and TPOT shorter if only so many ran as were measured, or as the
+        memory holds, and the others waited for them to end (Little's law)."""
+        isl, osl, n = (exp(x) for x in load.tolist())
+        if self.bounds is None or n <= (room := self.bounds.room(isl, osl)):
+            return 0.0, 0.0
+        room = max(room, self.queues.most_n(load) if self.is_measured else 1.0)
+        if n <= room:
+            return 0.0, 0.0
+        loads = np.array([load, (load[0], load[1], log(room))])
+        ttft, (tpot, fewer) = float(self.ttft.ln_physics(loads)[0]), self.tpot.ln_physics(loads).tolist()
+        answers = 1.0 + (osl - 1.0) * exp(tpot - ttft)
+        return log1p(max(0.0, (1.0 - room / n) * answers)), max(0.0, tpot - fewer)
 
 
 def merged(values: Array, most: int) -> Array:

@@ -11,10 +11,11 @@ from typing import Literal
 
 from agentroute.latency.records import LatencyRecord
 
-LeaveOut = Literal["one", "edge", "anchors:3", "deployment"]
+LeaveOut = Literal["one", "edge", "lone", "anchors:3", "deployment"]
 WAYS: dict[LeaveOut, str] = {
     "one": "each concurrency between others, of curves with at least three",
     "edge": "the greatest concurrency of every curve with at least three, all of a deployment at once",
+    "lone": "one request in flight, of every curve with more, all of a deployment at once",
     "anchors:3": "all but the least, the geometric middle and the greatest concurrency of curves with at least four",
     "deployment": "all of a deployment",
 }
@@ -49,6 +50,10 @@ def folds(records: Sequence[LatencyRecord], how: LeaveOut) -> Iterator[Fold]:
             case "edge":
                 left = {curve[-1] for curve in curves if len(curve) >= 3}
                 yield Fold(tuple(row for row in rows if row not in left), tuple(left & own))
+            case "lone":
+                left = {curve[0] for curve in curves if curve[0].n == 1}
+                known = tuple(row for row in rows if row not in left)
+                yield Fold(known, tuple(row for row in left & own if any(row.curve == other.curve for other in known)))
             case "anchors:3":
                 kept = {row for curve in curves for row in _anchors(curve)}
                 yield Fold(

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.latency.bounds import Bounds
 from agentroute.latency.metric import TTFT, Metric
 
 Array = NDArray[np.float64]
@@ -58,6 +59,11 @@ class Hull:
         result: Array = np.abs(load - self.nearest(load)) / _LN2
         return result
 
+    def lone(self, load: Array) -> float:
+        """How much of the doubling from one request in flight to two lies between ``load`` and the measured ones: 1.0
+        for a lone request where only more were measured."""
+        return min(max(float(min(_LN2, self.axes[2][0]) - load[2]) / _LN2, 0.0), 1.0)
+
     def nearest(self, load: Array) -> Array:
         """``load``, brought inside."""
         inside = [min(max(x, axis[0]), axis[-1]) for x, axis in zip(load, self.axes, strict=True)]
@@ -78,12 +84,15 @@ def knots(hull: Hull) -> Axes:
     return _joined(isl, ISL_KNOTS), _joined(osl, OSL_KNOTS), _joined(n, outside)
 
 
-def lay_out(metrics: tuple[Metric, Metric], hull: Hull, ln_loads: Array, axes: Axes) -> Array:
-    """The logarithms of TTFT and TPOT on ``axes``, shape (2, isl, osl, n), through their points at ``ln_loads``.
+def lay_out(metrics: tuple[Metric, Metric], hull: Hull, data: Array, axes: Axes, bounds: Bounds | None) -> Array:
+    """The logarithms of TTFT and TPOT on ``axes``, shape (2, isl, osl, n), through ``data``: their points, rows of
+    (isl, osl, n, TTFT, TPOT), in logarithms, too.
 
     Inside the measured loads TTFT is a line in the logarithms, TPOT its physics times such a line. Outside, the nearest
-    one is carried on by the ratio of the physics.
+    one is carried on by the ratio of the physics, and on the grid never below ``bounds``; what lies between follows for
+    TTFT, and for the weights and a request's own KV in TPOT, as both are convex in the logarithms.
     """
+    ln_loads = data[:, :3]
     clipped = tuple(np.clip(b, a[0], a[-1]) for a, b in zip(hull.axes, axes, strict=True))
     ways = [interpolating(a, b) for a, b in zip(hull.axes, clipped, strict=True)]
     shape, loads, own = [len(axis) for axis in axes], _cells(axes), _cells(hull.axes)
@@ -97,6 +106,8 @@ def lay_out(metrics: tuple[Metric, Metric], hull: Hull, ln_loads: Array, axes: A
             into[:] = _spread(inside, ways) + (metric.ln_physics(loads) - nearest).reshape(shape)
         else:
             into[:] = _spread(inside - there.reshape(inside.shape), ways) + metric.ln_physics(loads).reshape(shape)
+    if bounds is not None:
+        _lift(values, bounds, data, axes)
     measured = np.zeros(shape, dtype=np.bool_)
     measured[np.ix_(*(np.searchsorted(b, a) for a, b in zip(hull.axes, axes, strict=True)))] = hull.measured
     return _rising(values, measured)
@@ -157,6 +168,18 @@ def _between(values: Array, ln_loads: Array, axes: Axes) -> Array:
             way = np.maximum if piece[-1] >= piece[0] else np.minimum
             bent[i, j, first : last + 1] = way.accumulate(np.clip(piece, low, high))
     return bent
+
+
+def _lift(values: Array, bounds: Bounds, data: Array, axes: Axes) -> None:
+    """Brings ``values`` up to what the accelerators can do. Where points are faster than that, the bound is wrong for
+    this deployment, or they are: it counts for as much less, so that no point is bent."""
+    rows = np.exp(data)
+    faster = bounds.faster(rows[:, :3], rows[:, 3], rows[:, 4]).max(axis=1)
+    isl, osl, n = np.ix_(*(np.exp(axis) for axis in axes))
+    least = np.log(bounds.ttft_ms(isl.ravel())).reshape(isl.shape)
+    np.maximum(values[0], least - faster[0], out=values[0])
+    least = np.log(bounds.tpot_ms(isl, osl, n, np.exp(values[0])))
+    np.maximum(values[1], least - faster[1], out=values[1])
 
 
 def _rising(values: Array, measured: Bools) -> Array:

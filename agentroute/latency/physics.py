@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.latency.bounds import Bounds
+
 Array = NDArray[np.float64]
 
 THOUSAND: Final = 1_000.0
@@ -76,12 +78,14 @@ class Shape:
 
     ttft: Array
     tpot: Array
+    bounds: Bounds | None = None
+    """What no points may be carried on below; ``None``: unknown."""
 
     @classmethod
-    def through(cls, ttft_ms: Array, tpot_ms: Array) -> Shape:
+    def through(cls, ttft_ms: Array, tpot_ms: Array, bounds: Bounds | None = None) -> Shape:
         """The shape of times at the loads ``FAR``."""
         one = np.ones(len(FAR))
-        return cls(nnls(FAR_TTFT / ttft_ms[:, None], one), nnls(FAR_TPOT / tpot_ms[:, None], one))
+        return cls(nnls(FAR_TTFT / ttft_ms[:, None], one), nnls(FAR_TPOT / tpot_ms[:, None], one), bounds)
 
 
 def nnls(matrix: Array, target: Array) -> Array:

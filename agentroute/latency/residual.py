@@ -50,6 +50,10 @@ class Kernel:
             alike += (self.shared + self.by_isl * isl) * self._alike(apart[..., 2] / self.n_reach)
         return alike
 
+    def alike(self, isl: Array, osl: Array) -> Array:
+        """How alike loads are whose isl and osl are so far apart, from 0 to 1, their concurrency left aside."""
+        return self._alike(np.abs(isl) / self.isl_reach) * self._alike(np.abs(osl) / self.osl_reach)
+
     def _alike(self, distance: Array) -> Array:
         if not self.smooth:
             return np.exp(-distance)

@@ -7,6 +7,7 @@ communication with the rest. Numbers in, numbers out: no arrays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentroute.capacity import kv
@@ -117,6 +118,13 @@ class Terms:
         )
 
 
+Seconds = tuple[float, float, float, float, float, float, float, float]
+"""The fields of ``Terms``, in their order."""
+
+ByConcurrency = Callable[[float], Seconds]
+"""Seconds at a concurrency, for requests of one size."""
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """A deployment's work in seconds; everything that does not depend on the load is multiplied out.
@@ -220,31 +228,43 @@ class Roofline:
         ``min(n, pp)`` batches in flight of ``n / pp`` sequences, at least one: with fewer sequences than stages it does
         not get faster, stages idle (``pipeline_utilisation``). An ``n`` below 1 is taken for 1.
         """
-        counted, byte_s = self.work, self.byte_s
-        batch = n / self.pp if n > self.pp else 1.0
-        mine = batch / self.attention_dp if batch > self.attention_dp else 1.0
+        return Terms(*self.decoding(context_tokens)(n))
+
+    def decoding(self, context_tokens: float) -> ByConcurrency:
+        """``decode`` at this context for many ``n``; what does not depend on ``n`` is multiplied out once."""
+        counted, byte_s, pp, dp = self.work, self.byte_s, self.pp, self.attention_dp
         past_bytes, past_flops = counted.state_bytes, 0.0
         for past in counted.past:
             tokens = past.read_tokens(context_tokens)
             past_bytes += past.bytes * tokens
             past_flops += past.decode_flops * tokens
-        weight_bytes = counted.weight_bytes
-        for experts in counted.experts:
-            weight_bytes += experts.read_bytes(batch)
-        weights_s, kv_s = weight_bytes * byte_s, mine * past_bytes * byte_s
+        past_s, kernels_s = past_bytes * byte_s, counted.kernels * KERNEL_S
         token_s = self.token_s + self.head_s + past_flops * self.attention_flop_s
-        compute_s = mine * token_s + batch * self.expert_s
-        reduce_s = self.reduce_s + mine * self.reduce_token_s
-        inside_s = self.inside_s + mine * self.inside_token_s
-        across_s = self.across_s + mine * self.across_token_s
-        kernels_s = counted.kernels * KERNEL_S
-        pipeline_s = 0.0
-        if self.pp > 1:
-            stages_s = max(weights_s + kv_s, compute_s) + reduce_s + inside_s + across_s + kernels_s
-            # The batches in flight pass the slowest stage one after the other.
-            late = min(n, self.pp) * self.slowest_stage - 1.0
-            pipeline_s = self.hops_s + mine * self.hops_token_s + stages_s * max(0.0, late)
-        return Terms(weights_s, kv_s, compute_s, reduce_s, inside_s, across_s, pipeline_s, kernels_s + STEP_S)
+        always_bytes, routed, expert_s = counted.weight_bytes, counted.experts, self.expert_s
+        reduce_s, reduce_token_s = self.reduce_s, self.reduce_token_s
+        inside_s, inside_token_s = self.inside_s, self.inside_token_s
+        across_s, across_token_s = self.across_s, self.across_token_s
+        hops_s, hops_token_s, slowest, fixed_s = self.hops_s, self.hops_token_s, self.slowest_stage, kernels_s + STEP_S
+
+        def at(n: float) -> Seconds:
+            batch = n / pp if n > pp else 1.0
+            mine = batch / dp if batch > dp else 1.0
+            weight_bytes = always_bytes
+            for experts in routed:
+                weight_bytes += experts.read_bytes(batch)
+            weights, kv, compute = weight_bytes * byte_s, mine * past_s, mine * token_s + batch * expert_s
+            reduce = reduce_s + mine * reduce_token_s
+            inside, across = inside_s + mine * inside_token_s, across_s + mine * across_token_s
+            pipeline = 0.0
+            if pp > 1:
+                pipeline = hops_s + mine * hops_token_s
+                # The batches in flight pass the slowest stage one after the other.
+                late = (n if n < pp else pp) * slowest - 1.0
+                if late > 0.0:
+                    pipeline += late * (max(weights + kv, compute) + reduce + inside + across + kernels_s)
+            return weights, kv, compute, reduce, inside, across, pipeline, fixed_s
+
+        return at
 
     def prefill(self, tokens: float, cached_tokens: float = 0, n: float = 1) -> Terms:
         """Reading ``n`` prompts of ``tokens`` tokens that come at once, of which ``cached_tokens`` are in the KV.
@@ -254,33 +274,47 @@ class Roofline:
         the steps follow one another through the stages: the terms are what one stage does, and ``pipeline_s`` holds
         the bubble, (pp - 1) / steps of it, so one step gains nothing. An ``n`` below 1 is taken for 1.
         """
-        counted, byte_s, part = self.work, self.byte_s, 1.0 / self.pp
+        return Terms(*self.prefilling(tokens, cached_tokens)(n))
+
+    def prefilling(self, tokens: float, cached_tokens: float = 0) -> ByConcurrency:
+        """``prefill`` of such prompts for many ``n``; what does not depend on ``n`` is multiplied out once."""
+        counted, byte_s, pp, dp, part = self.work, self.byte_s, self.pp, self.attention_dp, 1.0 / self.pp
         new = max(1.0, tokens - cached_tokens)
         cached = max(0.0, tokens - new)
-        prompts = n / self.attention_dp if n > self.attention_dp else 1.0
-        mine, everyone = prompts * new, max(1.0, n) * new
-        steps, own_steps = max(1.0, mine / CHUNK_TOKENS), max(1.0, new / CHUNK_TOKENS)
+        own_steps = max(1.0, new / CHUNK_TOKENS)
         past_bytes, past_flops = own_steps * counted.state_bytes, 0.0
         for past in counted.past:
             # Every step of a prompt reads what is before it; what it adds is written.
             past_bytes += past.bytes * (own_steps * past.read_tokens(cached + new / 2) + new)
             past_flops += past.prefill_flops * (past.pairs(cached + new) - past.pairs(cached))
-        weight_bytes = counted.weight_bytes
-        for experts in counted.experts:
-            weight_bytes += experts.read_bytes(everyone / steps)
-        weights_s, kv_s = part * steps * weight_bytes * byte_s, part * prompts * past_bytes * byte_s
+        past_s = past_bytes * byte_s
         prompt_s = new * self.token_s + self.head_s + past_flops * self.attention_flop_s
-        compute_s = part * (prompts * prompt_s + everyone * self.expert_s)
-        reduce_s = part * (steps * self.reduce_s + mine * self.reduce_token_s)
-        inside_s = part * (steps * self.inside_s + mine * self.inside_token_s)
-        across_s = part * (steps * self.across_s + mine * self.across_token_s)
-        kernels_s = part * steps * counted.kernels * KERNEL_S
-        pipeline_s = 0.0
-        if self.pp > 1:
-            stage_s = max(weights_s + kv_s, compute_s) + reduce_s + inside_s + across_s + kernels_s
-            pipeline_s = stage_s * (self.pp - 1) / steps + self.hops_s + mine / steps * self.hops_token_s
-        fixed_s = kernels_s + steps * STEP_S + REQUEST_S
-        return Terms(weights_s, kv_s, compute_s, reduce_s, inside_s, across_s, pipeline_s, fixed_s)
+        always_bytes, routed, expert_s = counted.weight_bytes, counted.experts, self.expert_s
+        reduce_s, reduce_token_s = self.reduce_s, self.reduce_token_s
+        inside_s, inside_token_s = self.inside_s, self.inside_token_s
+        across_s, across_token_s = self.across_s, self.across_token_s
+        hops_s, hops_token_s, kernel_s = self.hops_s, self.hops_token_s, counted.kernels * KERNEL_S
+
+        def at(n: float) -> Seconds:
+            prompts = n / dp if n > dp else 1.0
+            mine, everyone = prompts * new, (n if n > 1.0 else 1.0) * new
+            steps = mine / CHUNK_TOKENS if mine > CHUNK_TOKENS else 1.0
+            weight_bytes = always_bytes
+            for experts in routed:
+                weight_bytes += experts.read_bytes(everyone / steps)
+            weights, kv = part * steps * weight_bytes * byte_s, part * prompts * past_s
+            compute = part * (prompts * prompt_s + everyone * expert_s)
+            reduce = part * (steps * reduce_s + mine * reduce_token_s)
+            inside = part * (steps * inside_s + mine * inside_token_s)
+            across = part * (steps * across_s + mine * across_token_s)
+            kernels = part * steps * kernel_s
+            pipeline = 0.0
+            if pp > 1:
+                stage = max(weights + kv, compute) + reduce + inside + across + kernels
+                pipeline = stage * (pp - 1) / steps + hops_s + mine / steps * hops_token_s
+            return weights, kv, compute, reduce, inside, across, pipeline, kernels + steps * STEP_S + REQUEST_S
+
+        return at
 
     def pipeline_utilisation(self, n: float) -> float:
         """The part of the stages that works while ``n`` sequences decode: 1 without a layer split."""

@@ -4,6 +4,8 @@ Context and output are the same for every deployment of one decision, the load i
 of all the curves' isl and osl knots, which a linear interpolation passes through unchanged, and at each of those
 crossings holds every deployment's own concurrency axis, one after the other. Evaluating is one blend of four rows, then
 one interpolation per deployment. Beyond the first and the last knot the line goes on: there is nothing to clamp.
+
+Logarithms of times are kept in single precision: a ten-thousandth of a per cent, at half of the memory.
 """
 
 from __future__ import annotations
@@ -11,21 +13,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import exp
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.latency.curve import Curve, merged
+from agentroute.latency.curve import Curve
 from agentroute.latency.layout import interpolating
-from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, tpot_terms, ttft_terms
+from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, THOUSAND, tpot_terms, ttft_terms
 
 Array = NDArray[np.float64]
 
 SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
 
-MOST_KNOTS = 48
-"""Most isl and osl values at which the curves of a fleet bend."""
+MOST_BYTES = 48 * 1_024
+"""Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
+
+_BYTES_PER_BRACKET = 4 * 4
 
 
 class CurveTable:
@@ -38,16 +43,17 @@ class CurveTable:
     def __init__(self, curves: Sequence[Curve | None]) -> None:
         self.curves = tuple(curves)
         known = [curve for curve in self.curves if curve is not None]
-        self._isl = _union([curve.axes[0] for curve in known])
-        self._osl = _union([curve.axes[1] for curve in known])
-        self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
         axes = [_NO_AXIS if curve is None else curve.axes[2] for curve in self.curves]
+        brackets = sum(len(axis) - 1 for axis in axes)
+        cells = max(4, MOST_BYTES * len(axes) // (_BYTES_PER_BRACKET * max(1, brackets)))
+        self._isl, self._osl = _union([curve.axes[0] for curve in known], [curve.axes[1] for curve in known], cells)
+        self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
         # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
         ends = [[*axis[1:-1], SHIFT / 2] for axis in axes]
         self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends)])
         self._shift = SHIFT * np.arange(len(axes))
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
-        self._rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), -1)
+        self._rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), -1).astype(np.float32)
         self._coefficients, self._least = (
             (
                 np.array([_NO_TTFT if curve is None else getattr(curve.ttft, name) for curve in self.curves]),
@@ -71,14 +77,20 @@ class CurveTable:
         already; ``resident_tokens`` are there of all requests together, where it is not n times the mean context.
         Both change the times by what their physics says.
         """
-        i, u = _place(self._isl_places, ln_isl)
-        j, v = _place(self._osl_places, ln_osl)
-        first = i * len(self._osl_places) + j
-        last = first + len(self._osl_places)
-        near = np.dot(((1 - u) * (1 - v), (1 - u) * v), self._rows[first : first + 2])
-        blend = (near + np.dot((u * (1 - v), u * v), self._rows[last : last + 2])).reshape(4, -1)
-        lines = blend.take(self._knots.searchsorted(ln_n + self._shift, side="right"), axis=1)
-        result: Array = np.exp(lines[:2] + ln_n * lines[2:])
+        isl, osl, rows = self._isl_places, self._osl_places, self._rows
+        i = min(max(bisect_right(isl, ln_isl) - 1, 0), len(isl) - 2)
+        j = min(max(bisect_right(osl, ln_osl) - 1, 0), len(osl) - 2)
+        u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
+        v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
+        first = i * len(osl) + j
+        last = first + len(osl)
+        weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), np.float32)
+        blend = weights[:2].dot(rows[first : first + 2])
+        blend += weights[2:].dot(rows[last : last + 2])
+        lines = blend.reshape(4, -1).take(self._knots.searchsorted(ln_n + self._shift, "right"), 1)
+        logarithms: Any = ln_n * lines[2:]  # in double precision, as ln_n is
+        logarithms += lines[:2]
+        result: Array = np.exp(logarithms, out=logarithms)
         if cached_tokens or resident_tokens is not None:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
@@ -89,13 +101,23 @@ class CurveTable:
         ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d).
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
+        u, v = u[:, None], v[:, None]
         brackets = self._knots.searchsorted(ln_n + self._shift, side="right")
-        cells = self._rows.reshape(len(self._isl), len(self._osl), 4, -1)
-        lines = np.zeros((*ln_n.shape, 4))
+        count, flat = self._rows.shape[1] // 4, self._rows.reshape(-1)
+        lines = np.zeros((4, *ln_n.shape), np.float32)
         for x, along in ((i, 1.0 - u), (i + 1, u)):
             for y, across in ((j, 1.0 - v), (j + 1, v)):
-                lines += (along * across)[:, None, None] * cells[x[:, None], y[:, None], :, brackets]
-        result: Array = np.exp(np.moveaxis(lines[..., :2] + ln_n[..., None] * lines[..., 2:], -1, 0))
+                weight, places = (
+                    (along * across).astype(np.float32),
+                    brackets + ((x * len(self._osl) + y) * 4 * count)[:, None],
+                )
+                for line in lines:
+                    line += weight * flat.take(places)
+                    places += count
+        lines[2:] *= ln_n
+        logarithms = lines[:2].astype(np.float64)
+        logarithms += lines[2:]
+        result: Array = np.exp(logarithms, out=logarithms)
         return result
 
     def _changed(
@@ -106,6 +128,33 @@ class CurveTable:
         before = ttft_terms(isl, n), tpot_terms(isl, osl, n)
         physics = zip(after, before, self._coefficients, self._least, strict=True)
         return np.stack([_physics(a, c, least) / _physics(b, c, least) for a, b, c, least in physics])
+
+    def mix(self, times: Array, isl: Array | float, osl: Array | float, n: Array, sums: Array, count: Array) -> None:
+        """Change ``times`` (2, ..., d) to what they are among ``count`` requests of other sizes.
+
+        ``sums`` are those of ``mix_of`` over them, (4, d): the coefficients say what differs from as many of the task's
+        own size.
+        """
+        own = mix_of(isl, osl)
+        other = sums if isinstance(isl, float) else sums[:, None]
+        other = other - np.multiply.outer(own, count) if isinstance(isl, float) else other - own * count
+        ttft, tpot = self._coefficients[0].T, self._coefficients[1].T
+        slower = tpot[2] * other[0]
+        slower += tpot[4] * other[1]
+        slower += tpot[5] * other[2]
+        slower += times[1]
+        np.maximum(slower, LEAST_OF_MIX * times[1], out=times[1])
+        behind = ttft[5] / np.sqrt(n)
+        behind += ttft[2]
+        behind *= other[3]
+        behind += times[0]
+        np.maximum(behind, LEAST_OF_MIX * times[0], out=times[0])
+
+    def cached_share(self, isl: Array | float, n: Array, cached_tokens: Array) -> Array:
+        """TTFT with ``cached_tokens`` of the prompt in the KV cache already, over TTFT without."""
+        after, before = ttft_terms(isl, n, np.minimum(cached_tokens, isl)), ttft_terms(isl, n)
+        coefficients, least = self._coefficients[0], self._least[0]
+        return _physics(after, coefficients, least) / _physics(before, coefficients, least)
 
     def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
         """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
@@ -124,21 +173,41 @@ class CurveTable:
         return np.concatenate([values[..., :-1] - slopes * n[:-1], slopes], axis=2)
 
 
+LEAST_OF_MIX = 0.5
+"""A time is not believed to fall below this share of what was measured among requests of the task's own size."""
+
+
+def mix_of(isl: Array | float, osl: Array | float, cached: float = 0.0) -> Array:
+    """What one request adds to the sums that ``CurveTable.mix`` reads, shape (4, ...): thousands of tokens in the KV
+    cache on average; of its prompt, thousands of tokens, and of attending pairs, per decode step; thousands of tokens.
+    """
+    read = (isl - cached) / THOUSAND
+    pairs = read * (2.0 * isl / THOUSAND - read)
+    return np.array(((isl + osl / 2.0) / THOUSAND, read / osl, pairs / osl, read))
+
+
 _NO_AXIS = np.array([-1.0, 0.0, 1.0])
 _NO_TTFT, _NO_TPOT = np.full(FAR_TTFT.shape[1], np.nan), np.full(FAR_TPOT.shape[1], np.nan)
 
 
-def _union(axes: list[Array]) -> Array:
-    """The knots of all axes. They are merged where there are more than ``MOST_KNOTS``, so that the table grows with the
-    deployments, not with their cube; curves then bend at the merged knots instead of at their own.
+def _union(isl: list[Array], osl: list[Array], cells: int) -> tuple[Array, Array]:
+    """The knots of all isl and osl axes, with at most so many crossings: the nearest are merged until that is so.
+
+    Curves then bend at the merged knots instead of at their own. Along osl times bend least, so its distances count
+    half.
     """
-    return np.unique(merged(np.concatenate(axes or [_NO_AXIS]), MOST_KNOTS))
+    axes = [np.unique(np.concatenate(own or [_NO_AXIS])) for own in (isl, osl)]
+    while len(axes[0]) * len(axes[1]) > cells and max(map(len, axes)) > 2:
+        gaps = [np.diff(axis) * scale if len(axis) > 2 else _FAR for axis, scale in zip(axes, (1.0, 0.5), strict=True)]
+        which = int(gaps[1].min() < gaps[0].min())
+        axis, k = axes[which], int(gaps[which].argmin())
+        # The ends stay, and with them what lies beyond.
+        middle = axis[0] if k == 0 else axis[-1] if k == len(axis) - 2 else (axis[k] + axis[k + 1]) / 2
+        axes[which] = np.concatenate([axis[:k], [middle], axis[k + 2 :]])
+    return axes[0], axes[1]
 
 
-def _place(knots: list[float], x: float) -> tuple[int, float]:
-    """The bracket of ``x`` and its place in it: 0 to 1 inside, beyond that outside the first and the last."""
-    k = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
-    return k, (x - knots[k]) / (knots[k + 1] - knots[k])
+_FAR = np.array([np.inf])
 
 
 def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from agentroute.errors import UsageError, shown
 from agentroute.origin import Count, Flag, Frozen, Name, Positive, Provenance, Text, Tokens
+from agentroute.shape.fingerprint import TokenWeights
 
 Capability = Literal["tools", "parallel_tools", "json_schema", "vision", "audio", "reasoning", "logprobs"]
 """What a task may need and a deployment may offer."""
@@ -203,6 +204,8 @@ class Model(Frozen):
     """Layers of a built-in draft (multi-token prediction), counted only when it is in use; default none."""
     capabilities: dict[Capability, Flag] = Field(default_factory=dict)
     """What the model itself can do; a capability that is not listed is unknown."""
+    tokens: TokenWeights | None = None
+    """Its tokenizer's fingerprint; ``None`` when unknown, and a generic one serves."""
     provenance: Provenance
     """Where the shape comes from."""
     notes: Text | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 import time
@@ -21,7 +22,7 @@ from agentroute.bench.walk import BODY, Budget, Walk
 from agentroute.bench.watch import Watch
 from agentroute.client import Client
 from agentroute.demo.run import direct
-from agentroute.errors import BackendError, FailureKind
+from agentroute.errors import BackendError, FailureKind, UsageError
 
 GRID = Grid((32, 64), (5,), 1, 3)
 TEMPLATE = 7
@@ -44,6 +45,10 @@ class Fake:
     longest: int | None = None
     strangers: int = 0
     cuts_short: bool = False
+    keeps_s: float = 0.0
+    """How much longer every third request takes."""
+    template: int = TEMPLATE
+    per_word: int = 2
     running: int = 0
     most: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -59,6 +64,8 @@ class Fake:
             self.running += 1
             running, count = self.running, len(self.bodies)
             self.most = max(self.most, running)
+        if self.keeps_s and count % 3 == 0:
+            time.sleep(self.keeps_s)
         try:
             if self.refuses in body:
                 answers('{"error":{"message":"unknown field"}}', status=400)(connection, asked)
@@ -74,6 +81,10 @@ class Fake:
             with self.lock:
                 self.running -= 1
 
+    def counts(self, body: dict[str, Any]) -> int:
+        """The tokens of a request's prompt."""
+        return self.template + self.per_word * len(body["messages"][0]["content"].split())
+
     def _answer(self, connection: socket.socket, asked: Asked, body: dict[str, Any]) -> None:
         osl = 1 if self.cuts_short else body["max_tokens"]
         time.sleep(self.ttft_s)
@@ -83,7 +94,7 @@ class Fake:
         for _ in range((osl + 1) // 2):
             time.sleep(self.chunk_s)
             connection.sendall(b'data: {"choices":[{"delta":{"content":"a b"}}]}\n\n')
-        usage = {"prompt_tokens": prompt_tokens(body), "completion_tokens": osl}
+        usage = {"prompt_tokens": self.counts(body), "completion_tokens": osl}
         end: dict[str, Any] = {"choices": [{"delta": {}, "finish_reason": "length"}]}
         if self.usage:
             end["usage"] = usage
@@ -216,12 +227,54 @@ def test_a_budget_ends_it_but_not_before_the_first_load() -> None:
     with walking(Fake(), seconds=0.001) as walk:
         walk.run()
     assert list(walk.rounds) == [Load(32, 5, 1)]
-    assert walk.stopped == "the budget is spent"
+    assert walk.stopped is not None
+    assert walk.stopped.startswith("the budget is spent: seconds left: 0.0 of 0.001, too few for 32+5 x 2")
     assert walk.missing()[0].startswith("not measured: 32+5 x 2")
-    with walking(Fake(), tokens=600) as walk:
+
+
+@pytest.mark.parametrize("cap", [521, 600, 700, 1_500, 3_000])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_cap_on_tokens_is_never_passed_with_the_warm_up_and_what_was_cut_off_counted(cap: int, uneven: bool) -> None:
+    """A server that keeps every third request lets its other clients send more than they would in step."""
+    fake = Fake(keeps_s=0.1 if uneven else 0.0)
+    with walking(fake, tokens=cap) as walk:
         walk.run()
-    assert walk.rounds and walk.tokens <= 600
-    assert walk.stopped == "the budget is spent"
+    assert sum(prompt_tokens(body) + body["max_tokens"] for body in fake.bodies) <= walk.tokens <= cap
+    assert Load(32, 5, 1) in walk.rounds
+    assert walk.stopped is not None
+    assert re.match(rf"the budget is spent: tokens left: [\d,]+ of {cap:,}, and \S+ x \d may take", walk.stopped)
+
+
+def test_a_load_that_might_pass_the_cap_is_not_begun() -> None:
+    fake = Fake()
+    with walking(fake, Grid((32,), (5,), 1, 3), tokens=500) as walk:
+        walk.run()
+    assert {load.concurrency for load in walk.rounds} == {1}  # six requests of at most 56 tokens each are too many
+    assert fake.most == 1
+
+
+def test_a_cap_that_is_too_small_for_the_first_load_is_refused_before_anything_is_sent_with_one_that_would_do() -> None:
+    fake = Fake()
+    with pytest.raises(UsageError) as raised, walking(fake, tokens=520):
+        pass
+    assert str(raised.value) == (
+        "--max-tokens must be at least 521 for the warm-up and the first load (32+5 x 1), got 520"
+    )
+    assert not fake.bodies
+
+
+@pytest.mark.parametrize(("template", "per_word"), [(400, 2), (90, 2), (7, 6), (400, 6)])
+def test_a_server_that_counts_more_than_was_reckoned_with_ends_it_within_the_cap_and_says_what_would_do(
+    template: int, per_word: int
+) -> None:
+    fake = Fake(template=template, per_word=per_word)
+    with walking(fake, tokens=521) as walk, pytest.raises(UsageError, match="--max-tokens must be at least") as raised:
+        walk.run()
+    assert sum(fake.counts(body) + body["max_tokens"] for body in fake.bodies) <= 521
+    enough = int(re.search(r"at least ([\d,]+)", str(raised.value))[1].replace(",", ""))  # type: ignore[index]
+    with walking(Fake(template=template, per_word=per_word), tokens=enough) as walk:
+        walk.run()
+    assert Load(32, 5, 1) in walk.rounds and walk.tokens <= enough
 
 
 def test_ctrl_c_keeps_what_there_is() -> None:

@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 from functools import partial
+from itertools import product
 
 from timing import line, per_call
 
 from agentroute.capacity.holding import Serving, hold
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import shipped
-from agentroute.ceilings import Stand, ceilings
+from agentroute.ceilings import Stand, binding, ceilings
 from agentroute.latency.rates import Workload
 from agentroute.latency.roofline import Roofline
 from agentroute.shape.sharding import Sharding
@@ -46,12 +47,12 @@ def main() -> None:
     loads = [(sizes.randint(1, 512), sizes.randint(200, 100_000)) for _ in made]
     per_call("roofline.decode", [partial(one.decode, n, tokens) for one, (n, tokens) in zip(made, loads, strict=True)])
     per_call("roofline.prefill", [partial(one.prefill, t, n=n) for one, (n, t) in zip(made, loads, strict=True)])
-    for slo_ms in (None, 50.0):
+    for asked, slo_ms in product((ceilings, binding), (None, 50.0)):
         calls = [
-            partial(ceilings, every[i % len(every)], Workload(tokens, 1_000, n, tpot_ms=slo_ms))
+            partial(asked, every[i % len(every)], Workload(tokens, 1_000, n, tpot_ms=slo_ms))
             for i, (n, tokens) in enumerate(loads)
         ]
-        per_call("ceilings" if slo_ms is None else "ceilings_with_slo", calls, batch=1)
+        per_call(asked.__name__ if slo_ms is None else f"{asked.__name__}_with_slo", calls, batch=1)
     line("agentroute size", 5, seconds=round(min(_command() for _ in range(5)), 3))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -49,7 +52,8 @@ def test_a_server_becomes_a_profile_with_a_curve(
     ran = agentroute("measure", llama_one.url, *SMALL, "--into", str(file), "--json")
     assert ran.code == 0, ran.err
     assert ran.json["command"] == "measure" and len(ran.json["measured"]) == 1
-    assert "1 points of the same loads were replaced" in ran.json["notes"]
+    assert "the new points take the place of 1 point of the same loads" in ran.json["notes"]
+    assert (ran.json["stopped"], ran.json["missing"]) == (None, [])
     again = Profile.load(file)
     assert again.accelerator == "h100_sxm" and len(again.points) == 1
     assert again.points[0].ttft_ms != point.ttft_ms
@@ -82,6 +86,48 @@ def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(llama_one: Embedde
     assert [point.concurrency for point in Profile.load(file).points] == [1]
 
 
+@pytest.mark.parametrize("after", ["", "measuring isl"])
+def test_ctrl_c_before_the_first_load_is_done_says_that_nothing_was_measured(
+    llama_one: EmbeddedServer, tmp_path: Path, after: str
+) -> None:
+    """While the server is asked what it is (one that never answers), and while the first load is measured."""
+    file = tmp_path / "mine.toml"
+    with ExitStack() as kept:
+        silent = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
+        url = llama_one.url if after else f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agentroute.cli", "measure", url, "--isl", "400", "--osl", "64", "-o", str(file)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        if after:
+            assert after in process.stderr.readline() + process.stderr.readline()
+        else:
+            kept.enter_context(silent.accept()[0])
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "nothing was measured: it was interrupted before the first load was done\n"
+    assert not file.exists()
+
+
+def test_a_cap_on_tokens_is_kept_and_what_is_left_out_for_it_is_said(llama_one: EmbeddedServer, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    capped = ("measure", llama_one.url, *SMALL[:4], "--concurrency", "1-4", "--output", str(file), "--max-tokens")
+    refused = agentroute(*capped, "100")
+    assert refused.code == 2
+    found = re.search(r"--max-tokens must be at least (\d+) for the warm-up and the first load", refused.err)
+    assert found is not None
+    assert "measuring" not in refused.err and not file.exists()
+    ran = agentroute(*capped, found[1], "--json")
+    assert ran.code == 0, ran.err
+    assert 0 < ran.json["tokens"] <= int(found[1])
+    assert ran.json["stopped"].startswith("the budget is spent: ") and "may take" in ran.json["stopped"]
+    assert ran.json["missing"][0] == "not measured: 40+4 x 2, 40+4 x 4"
+    assert f"ended early: {ran.json['stopped']}; what was measured is kept\n  not measured: 40+4 x 2" in ran.err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -93,6 +139,12 @@ def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(llama_one: Embedde
         (("--noise", "0%"), "--noise must be a share"),
         (("--budget", "ten"), "--budget must be a duration"),
         (("--accelerator", "h100"), "there is no accelerator 'h100'"),
+        (("--name", "not a name!"), "--name must begin with a letter or digit"),
+        (
+            ("--output", "mine.json"),
+            "a profile is written as TOML; give --output a file that ends in .toml, not mine.json",
+        ),
+        (("--adapter", "zz"), "there is no adapter 'zz'; known: llamacpp, openai, sglang, vllm"),
         (("--into", "there.toml", "--tp", "2"), "--into adds points to a profile"),
     ],
 )

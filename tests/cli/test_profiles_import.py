@@ -55,10 +55,26 @@ def test_what_stays_unknown_is_said_with_the_option_that_says_it() -> None:
     )
 
 
+def test_an_engine_is_understood_as_in_a_file() -> None:
+    ran = agentroute("profiles", "import", str(OLDER), "--engine", "vLLM", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["profile"]["engine"]["name"] == "vllm"
+
+
 def test_an_engine_that_nobody_names_is_asked_for() -> None:
     ran = agentroute("profiles", "import", str(VLLM))
     assert (ran.code, ran.out) == (2, "")
     assert "the files do not say which engine served; give --engine" in ran.err
+
+
+def test_a_value_that_was_dropped_is_said_with_its_file_and_key(tmp_path: Path) -> None:
+    file = tmp_path / "odd.json"
+    file.write_text(VLLM.read_text().replace('"mean_tpot_ms": ', '"mean_tpot_ms": Infinity, "was": '))
+    ran = agentroute("profiles", "import", str(file), "--engine", "vllm", "--json")
+    note = "odd.json: mean_tpot_ms is Infinity, not a finite number; it is taken as unknown"
+    assert ran.code == 0
+    assert f"  note: {note}\n" in ran.err
+    assert note in ran.json["notes"]
 
 
 def test_json_says_what_was_read_noted_and_left_out() -> None:
@@ -68,7 +84,7 @@ def test_json_says_what_was_read_noted_and_left_out() -> None:
     assert answer["read"] == [{"file": str(inferencex), "format": "inferencex", "runs": 6, "refused": 2}]
     assert len(answer["profile"]["measurements"][0]["points"]) == 3
     assert any("divided by tp x ep" in line for line in answer["left_out"])
-    assert "3 runs of other deployments are left out" in answer["notes"]
+    assert "left out, since they are of other deployments: 3 runs" in answer["notes"]
     assert answer["unknown"] == []
 
 
@@ -83,7 +99,7 @@ def test_points_are_added_to_a_profile_in_place_and_only_once(tmp_path: Path) ->
     assert len(profile.points) == 6 and profile.sharding == Sharding(tp=4, ep=4)
     assert file.read_text().startswith("# Mine.\n# Keep this.\n")
     again = agentroute("profiles", "import", str(PLAIN), "--into", str(file))
-    assert "3 points are in the profile already" in again.err
+    assert "left out, since the profile has them already: 3 points" in again.err
     assert Profile.load(file) == profile
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
+import os
+import pty
 import re
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -49,6 +56,27 @@ def test_the_terminal_shows_both_times_and_every_measured_load() -> None:
     assert "ms |" in tpot
 
 
+@pytest.mark.parametrize(("columns", "widest"), [(60, 60), (100, 100), (400, 120)])
+def test_the_chart_is_as_wide_as_the_terminal_within_what_can_be_read(columns: int, widest: int) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}}
+    command = [sys.executable, "-m", "agentroute.cli", "profiles", "plot", NAME]
+    with subprocess.Popen(command, stdout=theirs, env=environment | {"NO_COLOR": "1", "TERM": "xterm"}) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # the end of a terminal, on Linux
+            while part := os.read(ours, 65_536):
+                said += part
+        os.close(ours)
+    assert process.returncode == 0
+    assert widest - 3 <= max(map(len, said.decode().splitlines())) <= widest
+
+
+def test_without_a_terminal_the_chart_is_80_wide() -> None:
+    assert 77 <= max(map(len, agentroute("profiles", "plot", NAME).out.splitlines())) <= 80
+
+
 def test_the_chart_is_plain_text_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     first = agentroute("profiles", "plot", NAME).out
     monkeypatch.setenv("NO_COLOR", "1")
@@ -74,6 +102,8 @@ def test_json_holds_what_is_drawn() -> None:
     assert (short["isl"], long["isl"]) == (1_024, 8_192)
     assert [point["concurrency"] for point in short["measured"]] == [4, 8, 16, 32, 64, 128]
     assert short["predicted"][0]["ttft_ms"]["low"] < short["predicted"][0]["ttft_ms"]["mean"]
+    read_off = {at["concurrency"] for at in short["predicted"] if at["ttft_ms"]["interpolated"]}
+    assert read_off == {at["concurrency"] for at in short["predicted"]} - {4, 8, 16, 32, 64, 128}
 
 
 def test_a_profile_without_points_is_drawn_from_its_roofline_or_refused(tmp_path: Path) -> None:

@@ -113,6 +113,15 @@ def test_the_band_widens_with_every_doubling_outside(axis: int) -> None:
         load[axis] *= 2
 
 
+def test_where_a_deployment_scatters_a_doubling_outside_makes_tpot_more_unsure() -> None:
+    def added(tpot: tuple[float, ...]) -> float:
+        points = [point(128, 64, n, 20 + n, t) for n, t in zip((1, 2, 4, 8, 16), tpot, strict=True)]
+        far, edge = (math.log1p(bands(points, 128, 64, n)[1]) for n in (64, 16))
+        return far - edge
+
+    assert added((5, 20, 5, 20, 5)) > 2 * added((5, 5.1, 5.2, 5.4, 5.8))
+
+
 def test_three_doublings_outside_nothing_is_surer_than_thirty_per_cent() -> None:
     assert min(bands(grid(), 8 * 8_192, 512, 64)) > 0.30
 

@@ -26,6 +26,7 @@ FOUR = [row(n) for n in (1, 4, 16, 64)]
     [
         ("one", [([1, 16, 64], [4]), ([1, 4, 64], [16])]),
         ("edge", [([1, 4, 16], [64])]),
+        ("lone", [([4, 16, 64], [1])]),
         ("deployment", [([], [1, 4, 16, 64])]),
     ],
 )
@@ -42,6 +43,11 @@ def test_a_curve_of_two_loads_is_known_and_never_asked_for() -> None:
     rows = [*FOUR, row(1, isl=64), row(8, isl=64)]
     assert left(rows, "edge") == [([1, 1, 4, 8, 16], [64])]
     assert all(len(known) == 5 for known, _ in left(rows, "one"))
+
+
+def test_a_lone_request_is_left_out_of_every_curve_that_has_more() -> None:
+    rows = [*(row(n) for n in (1, 8)), *(row(n, isl=64) for n in (1, 16)), row(1, isl=8), row(2, isl=9)]
+    assert left(rows, "lone") == [([2, 8, 16], [1, 1])]
 
 
 def test_the_edge_of_every_curve_of_a_deployment_goes_at_once() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +14,33 @@ from hypothesis import strategies as st
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.weights import QUANTISATIONS
 from agentroute.catalogue import shipped
-from agentroute.latency.rates import MOST, RATE_KINDS, Metric, Parts, Workload, rate_limits, times
+from agentroute.latency.rates import (
+    METRICS,
+    RATE_KINDS,
+    Metric,
+    RateKind,
+    Workload,
+    least_limit,
+    rate_limits,
+    settled,
+    times,
+)
 from agentroute.latency.roofline import Roofline
+from agentroute.latency.search import MOST, WORTH
 from agentroute.shape.sharding import Sharding
 
 SPLITS = [Sharding(tp=8), Sharding(pp=4), Sharding(tp=8, ep=8), Sharding(attention_dp=8, ep=8), Sharding(tp=2, pp=2)]
+
+FIELDS: dict[RateKind, tuple[str, ...]] = {
+    "weights_bandwidth": ("weights_s",),
+    "kv_bandwidth": ("kv_s",),
+    "compute": ("compute_s",),
+    "all_reduce": ("all_reduce_s",),
+    "all_to_all": ("all_to_all_inside_s", "all_to_all_across_s"),
+    "pipeline": ("pipeline_s",),
+}
+SLACK = 1 + 1e-9
+"""What rounding may do."""
 
 
 def roofline(model: str, sharding: Sharding, accelerator: str = "h200_sxm") -> Roofline:
@@ -31,11 +55,66 @@ def seconds(made: Roofline, workload: Workload, metric: Metric, n: int) -> float
     return sum(part.total_s for part in times(made, workload, metric)(n))
 
 
-def test_parts_add_up_as_the_roofline_says() -> None:
-    made = roofline("qwen3-235b-a22b", Sharding(tp=4, pp=2, ep=4))
-    for n in (1, 7, 300):
-        for terms in (made.decode(n, 9_000), made.prefill(9_000, n=n)):
-            assert Parts.of(terms).total_s == pytest.approx(terms.total_s)
+def limited(made: Roofline, workload: Workload, metric: Metric, kind: RateKind) -> Callable[[int], float]:
+    """Seconds by the concurrency, did all but one part stay as for a lone request: from the terms, part by part."""
+    parts = times(made, workload, metric)
+    alone = parts(1)
+    return lambda n: sum(
+        replace(one, **{field: getattr(now, field) for field in FIELDS[kind]}).total_s
+        for one, now in zip(alone, parts(n), strict=True)
+    )
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(["llama-3.1-70b", "deepseek-v3", "gpt-oss-120b", "gemma-3-27b", "qwen3.5-27b"]),
+    st.sampled_from(SPLITS),
+    st.integers(1, 100_000),
+    st.integers(2, 4_000),
+    st.integers(1, 600),
+    st.sampled_from([None, "TTFT", "TPOT", "E2E"]),
+    st.floats(1.0, 10_000.0),
+)
+def test_every_limit_is_what_looking_at_every_concurrency_finds(
+    model: str, split: Sharding, isl: int, osl: int, n: int, asked: Metric | None, slo_ms: float
+) -> None:
+    made, slos = roofline(model, split), [slo_ms if asked == metric else None for metric in METRICS]
+    workload = Workload(isl, osl, n, *slos)
+    limits = rate_limits(made, workload)
+    metric, least = asked or "TPOT", next(iter(limits.values())).n_c
+    for kind, limit in limits.items():
+        assert limit.metric == metric
+        if limit.n_c == least:
+            continue
+        alone = limited(made, workload, metric, kind)
+        assert limit.demand_ms == pytest.approx(1_000 * alone(n))
+        if asked is not None:
+            assert limit.n_c == math.inf or alone(int(limit.n_c)) <= slo_ms / 1_000 * SLACK
+            assert alone(int(min(limit.n_c, MOST - 1)) + 1) * SLACK > slo_ms / 1_000 or limit.n_c == math.inf
+            continue
+        worth = [2 * alone(1 << k >> 1) / alone(1 << k) for k in range(1, 17)]
+        reached = 16 if limit.n_c == math.inf else int(math.log2(limit.n_c))
+        assert worth[reached - 1] * SLACK >= WORTH
+        assert all(ratio < WORTH * SLACK for ratio in worth[reached:])
+
+
+def test_the_least_limit_alone_is_that_of_all() -> None:
+    for split, slo_ms in product(SPLITS, (None, 5.0, 50.0)):
+        made, workload = roofline("deepseek-v3", split), Workload(8_000, 1_000, 16, tpot_ms=slo_ms)
+        assert least_limit(made, workload) == next(iter(rate_limits(made, workload).items()))
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+def test_a_settled_step_grows_by_the_same_with_every_request(split: Sharding) -> None:
+    """Every expert is hit and every stage works: but for the larger of reading and multiplying, all is a line."""
+    made = roofline("deepseek-v3", split)
+    start = settled(made)
+    for field in ("weights_s", "kv_s", "compute_s", "all_reduce_s", "all_to_all_inside_s"):
+        once, twice, thrice = (getattr(made.decode(k * start, 9_000), field) for k in (1, 2, 3))
+        assert thrice - twice == pytest.approx(twice - once, abs=1e-12)
+    hit = [experts.hit(start / made.pp) == experts.experts for experts in made.work.experts]
+    assert hit
+    assert all(hit)
 
 
 def test_tpot_in_a_closed_loop_pays_for_the_prompts_of_those_who_follow() -> None:

@@ -78,7 +78,7 @@ class Results:
 
 
 def load(path: Path) -> Results:
-    """The usable runs of a result file, in its own order, and why the others are not.
+    """The usable runs of a result file, in its own order, why the others are not, and what was taken as unknown.
 
     Raises ``FileError`` for a file that cannot be read, that is of no known format, or none of whose runs is usable.
     """
@@ -92,8 +92,10 @@ def load(path: Path) -> Results:
             raise FileError(f"is a file of {importer.NAME}, but holds no run", path=path)
         first, more = refused[0], f" ({len(refused)} runs, none of them usable)" if len(refused) > 1 else ""
         place = f"{first.where}: " if first.where else ""
-        raise FileError(f"{place}as a result of {importer.NAME}, {first.why}{more}", path=path)
-    return Results(path, importer.NAME, judged, refused, material.notes)
+        lost = material.lost.notes()
+        because = f"; {lost[0]}" if lost else ""
+        raise FileError(f"{place}as a result of {importer.NAME}, {first.why}{more}{because}", path=path)
+    return Results(path, importer.NAME, judged, refused, (*material.notes, *material.lost.notes()))
 
 
 def importer_of(material: Material) -> Importer:
@@ -105,4 +107,5 @@ def importer_of(material: Material) -> Importer:
         if is_it(material.first):
             raise FileError(said, path=material.path)
     known = ", ".join(importer.NAME for importer in IMPORTERS)
-    raise FileError(f"is no result file of a known format; known: {known}", path=material.path)
+    table = f"; a {plain_csv.NAME} has the {plain_csv.EXPECTS}" if material.rows else ""
+    raise FileError(f"is no result file of a known format; known: {known}{table}", path=material.path)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentroute.bench.importers.material import Material, Record, number
-from agentroute.bench.importers.run import Facts, Run, Times, date_of
+from agentroute.bench.importers.run import Facts, Run, Times
 from agentroute.latency.points import Loop, Statistic
 
 NAME = "aiperf"
@@ -60,7 +60,7 @@ def runs(material: Material) -> Iterator[Run]:
         completed=completed,
         failed=_failed(completed, percent),
         prefix_hit=cached / 100 if cached is not None else None,
-        date=date_of(record.text("start_time")),
+        date=record.date("start_time"),
         facts=Facts(model_word=_model(record)),
         notes=tuple(notes),
     )
@@ -125,7 +125,7 @@ def _model(record: Record) -> str | None:
         return name
     for key in ("model_names", "model"):
         if isinstance(names := settings.get(key), list) and names:
-            return Record({"name": names[0]}).text("name")
+            return Record({key: names[0]}, lost=record.lost, inside_of=("input_config",)).text(key)
     return None
 
 
@@ -146,8 +146,14 @@ def _of_csv(material: Material) -> Record:
             continue
         if head[:1] != ("Metric",) or (title := _TITLE.fullmatch(row[0].strip())) is None:
             continue
-        named = {"avg" if name == "Value" else name: _float(cell) for name, cell in zip(head, row, strict=False)}
+        named = {"avg" if name == "Value" else name: _cell(cell) for name, cell in zip(head, row, strict=False)}
         key = re.sub(r"[ -]", "_", title[1].strip().lower())
         key = {"overall_usage_prompt_cache_read_%": "overall_usage_prompt_cache_read_pct"}.get(key, key)
         metrics[key] = {**named, "unit": title[2]}
-    return Record(metrics)
+    return Record(metrics, lost=material.lost)
+
+
+def _cell(text: str) -> float | str:
+    """A number, or the text of a cell that is none, which is told once it is asked for."""
+    found = _float(text)
+    return text.strip() if found is None else found

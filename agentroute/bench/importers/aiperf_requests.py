@@ -9,6 +9,7 @@ import numpy as np
 from agentroute.bench.importers.aiperf import PER_MS
 from agentroute.bench.importers.material import Material, Record
 from agentroute.bench.importers.run import Run, Times, date_of
+from agentroute.errors import counted
 
 NAME = "aiperf (requests)"
 EXPECTS = "metadata.request_start_ns and metrics.request_latency, one JSON object a line"
@@ -46,16 +47,19 @@ def runs(material: Material) -> Iterator[Run]:
         date=date_of(min(starts)) if starts else None,
         workload="conversations of several turns" if turns else None,
         prefix_hit=_prefix_hit(kept),
-        notes=(f"{turns} of {len(kept)} requests are later turns of a conversation",) if turns else (),
+        notes=(f"later turns of a conversation: {turns} of {counted(len(kept), 'request')}",) if turns else (),
     )
 
 
 def _value(record: Record, name: str) -> float | None:
     value = record.number("metrics", name, "value")
-    unit = record.text("metrics", name, "unit") or ""
-    if unit == "tokens":
+    unit = record.text("metrics", name, "unit")
+    if unit == "tokens" or value is None:
         return value
-    return value * PER_MS[unit] if value is not None and unit in PER_MS else None
+    if unit not in PER_MS:
+        record.lose(unit, f"one of {', '.join(PER_MS)}", "metrics", name, "unit")
+        return None
+    return value * PER_MS[unit]
 
 
 def _mean(records: Sequence[Record], name: str) -> float | None:

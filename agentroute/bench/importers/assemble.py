@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from agentroute.bench.importers import Results, inferencex, plain_csv
 from agentroute.bench.importers.deployment import Given, Taken, agreed, choose, held, with_names
 from agentroute.bench.importers.run import Facts
-from agentroute.errors import UsageError
+from agentroute.errors import UsageError, counted
 from agentroute.latency.points import STATISTICS, Measured, Measurement, Point
 from agentroute.origin import Provenance
 
@@ -57,7 +57,8 @@ def assemble(results: Sequence[Results], given: Given, named: Callable[[str], st
     if not chosen:
         raise UsageError(f"the files hold no run of what was asked for; they hold {held(every)}")
     facts = agreed(chosen, given)
-    notes = [f"{len(every) - len(chosen)} runs of other deployments are left out"] if len(chosen) < len(every) else []
+    others = len(every) - len(chosen)
+    notes = [f"left out, since they are of other deployments: {counted(others, 'run')}"] if others else []
     chosen, moved = _sized(chosen)
     chosen, repeats = _merged(chosen)
     refused = [f"{f'{_name(one)} {run.where}'.strip()}: {run.why}" for one in results for run in one.refused]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from agentroute.bench.importers.run import Run, Times
+from agentroute.errors import counted
 from agentroute.latency.points import Measured, Point, Statistic
 
 LEAST_TPOT_MS, LEAST_TTFT_MS, MOST_TPOT_MS = 0.1, 0.5, 10_000.0
@@ -73,9 +74,16 @@ def judge(run: Run) -> Judged | Refused:
             saturated=saturated,
         )
     except (ValidationError, OverflowError) as problem:
-        why = problem.errors()[0]["msg"] if isinstance(problem, ValidationError) else "a number is too large"
-        return Refused(run.where, why.removeprefix("Value error, "))
+        return Refused(run.where, said(problem) if isinstance(problem, ValidationError) else "a number is too large")
     return Judged(run, point, run.notes)
+
+
+def said(problem: ValidationError) -> str:
+    """What is wrong first, as the end of a sentence: ``its isl must be less than or equal to 1000000000``."""
+    first = problem.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    words = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"its {key} {words}" if key else words
 
 
 def _format(run: Run) -> Run:
@@ -116,12 +124,16 @@ def _times(run: Run) -> Run:
 
 
 def _failures(run: Run) -> Run:
-    """Few requests failed."""
-    if not run.failed or run.failed < 0:
+    """Few requests failed; counts and rates are not below zero."""
+    if run.requests_per_s is not None and run.requests_per_s < 0:
+        run = _noted(replace(run, requests_per_s=None), f"its rate, {run.requests_per_s:g} requests a second, is none")
+    if run.failed is not None and run.failed < 0:
+        return _noted(replace(run, failed=None), f"its count of failed requests, {run.failed:g}, is none")
+    if not run.failed:
         return run
     sent = run.failed + (run.completed or 0.0)
     share = run.failed / sent
-    said = f"{run.failed:.0f} of {sent:.0f} requests failed"
+    said = f"{run.failed:.0f} of {counted(round(sent), 'request')} failed"
     if share > MOST_FAILED:
         return _refused(run, f"{said}, so that the others saw another load than was sent")
     return _noted(run, said)
@@ -195,9 +207,7 @@ def _littles_law(run: Run) -> Run:
     parts = "E2E" if "mean" in run.e2e_ms else "TTFT + (OSL - 1) x TPOT"
     law = f"requests a second x {parts} is {flight:.3g}"
     if run.in_flight and not 0.5 <= flight / run.in_flight <= 2.0:
-        return _refused(
-            run, f"{law}, but the tool counted {run.in_flight:.3g} requests in flight; is a time in another unit?"
-        )
+        return _refused(run, f"{law}, but the tool counted {run.in_flight:.3g} in flight; is a time in another unit?")
     if not run.clients:
         return run
     share = flight / run.clients
@@ -284,7 +294,7 @@ def _saturation(run: Run) -> tuple[Run, bool | None]:
     else:
         saturated = taken < 0.9 * offered
     if saturated:
-        run = _noted(run, f"{offered:.3g} requests a second were sent, {taken:.3g} completed")
+        run = _noted(run, f"requests a second: {offered:.3g} were sent, {taken:.3g} completed")
     return run, saturated
 
 

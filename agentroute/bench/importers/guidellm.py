@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from agentroute.bench.importers.material import Material, Record, number
-from agentroute.bench.importers.run import Facts, Run, Times, date_of
+from agentroute.bench.importers.run import Facts, Run, Times
 from agentroute.latency.points import Loop, Statistic
 
 NAME = "guidellm"
@@ -61,7 +61,7 @@ def runs(material: Material) -> Iterator[Run]:
             completed=totals.number("successful"),
             failed=totals.number("errored"),
             prefix_hit=_prefix_hit(record),
-            date=date_of(record.number("start_time")),
+            date=record.date("start_time"),
             workload=kind,
             facts=Facts(model_word=record.text("config", "backend", "model")),
             notes=tuple(_warnings(record)),
@@ -120,60 +120,67 @@ def _csv_runs(material: Material) -> Iterator[Run]:
     """A row is a benchmark; three rows of heads name group, quantity and statistic of each column."""
     heads = list(zip(*material.rows[:3], strict=False))
     for i, row in enumerate(material.rows[3:], start=4):
-        cells = {tuple(part.strip() for part in head): cell for head, cell in zip(heads, row, strict=False)}
-        kind, _, streams = cells.get(("Benchmark", "Strategy", ""), "").partition("@")
-        stated = _cell(streams)
+        names = [" ".join(part.strip() for part in head if part.strip()) for head in heads]
+        cells = Record({name: _cell(cell) for name, cell in zip(names, row, strict=False)}, f"row {i}", material.lost)
+        kind, _, streams = str(cells.get("Benchmark Strategy") or "").partition("@")
+        stated = number(_cell(streams))
         offered, loop = _load(kind or None, stated)
-        completed = _cell(cells.get(("Request Counts", "Successful", "")))
+        completed = cells.number("Request Counts Successful")
         yield Run(
-            where=f"row {i}",
-            isl=_cell(cells.get(("Token Metrics", "Successful Input Tokens", "Mean"))),
-            osl=_cell(cells.get(("Token Metrics", "Successful Output Tokens", "Mean"))),
+            where=cells.where,
+            isl=cells.number("Token Metrics Successful Input Tokens Mean"),
+            osl=cells.number("Token Metrics Successful Output Tokens Mean"),
             clients=(stated if kind == "concurrent" else None) or _alone(kind),
-            in_flight=_cell(cells.get(("Server Throughput", "Successful Concurrency", "Mean"))),
+            in_flight=cells.number("Server Throughput Successful Concurrency Mean"),
             loop=loop,
             offered_per_s=offered,
-            requests_per_s=_rate(completed, _cell(cells.get(("Timings", "Duration", "Sec")))),
-            ttft_ms=_csv_times(cells, ("Time to First Token", "Successful ms")),
-            tpot_ms=_csv_times(cells, ("Inter Token Latency", "Successful ms")),
-            e2e_ms=_csv_times(cells, ("Request Latency", "Successful Sec"), per_ms=1_000.0),
+            requests_per_s=_rate(completed, cells.number("Timings Duration Sec")),
+            ttft_ms=_csv_times(cells, "Time to First Token Successful ms"),
+            tpot_ms=_csv_times(cells, "Inter Token Latency Successful ms"),
+            e2e_ms=_csv_times(cells, "Request Latency Successful Sec", per_ms=1_000.0),
             completed=completed,
-            failed=_cell(cells.get(("Request Counts", "Errored", ""))),
-            date=date_of(cells.get(("Timings", "Start Time", ""))),
+            failed=cells.number("Request Counts Errored"),
+            date=cells.date("Timings Start Time"),
             workload=kind or None,
-            facts=Facts(model_word=_object(cells.get(("Run Info", "Backend", ""))).text("model")),
+            facts=Facts(model_word=_object(cells, "Run Info Backend").text("model")),
         )
 
 
-def _csv_times(cells: Mapping[tuple[str, ...], str], name: tuple[str, str], *, per_ms: float = 1.0) -> Times:
+def _csv_times(cells: Record, name: str, *, per_ms: float = 1.0) -> Times:
     values: dict[Statistic, float | None] = {
-        "mean": _cell(cells.get((*name, "Mean"))),
-        "p50": _cell(cells.get((*name, "Median"))),
+        "mean": cells.number(f"{name} Mean"),
+        "p50": cells.number(f"{name} Median"),
     }
-    listed = _list(cells.get((*name, "Percentiles")))
-    if len(listed) == 11:
-        values |= {percentile: number(listed[place]) for percentile, place in _CSV_PLACES.items()}
+    listed = _inside(cells, f"{name} Percentiles")
+    if isinstance(listed, list) and len(listed) == 11:
+        for percentile, place in _CSV_PLACES.items():
+            values[percentile] = number(listed[place])
+            if values[percentile] is None:
+                cells.lose(listed[place], "a finite number", f"{name} Percentiles[{place}]")
+    else:
+        cells.lose(listed, "a list of eleven numbers", f"{name} Percentiles")
     return {statistic: value * per_ms for statistic, value in values.items() if value}
 
 
-def _list(text: str | None) -> list[Any]:
+def _cell(text: str) -> float | str:
+    """A number, or the text of a cell that is none, which is told once it is asked for as one."""
     try:
-        value = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    return value if isinstance(value, list) else []
-
-
-def _cell(text: str | None) -> float | None:
-    try:
-        return number(float(text)) if text else None
+        found = number(float(text))
     except ValueError:
+        found = None
+    return text.strip() if found is None else found
+
+
+def _inside(cells: Record, name: str) -> Any:
+    """The JSON in a cell; ``None`` where there is none."""
+    if (text := cells.text(name)) is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        cells.lose(text, "JSON", name)
         return None
 
 
-def _object(text: str | None) -> Record:
-    try:
-        value: Any = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        value = {}
-    return Record(value if isinstance(value, Mapping) else {})
+def _object(cells: Record, name: str) -> Record:
+    return Record({name: _inside(cells, name)}, cells.where, cells.lost).inside(name)

@@ -19,8 +19,6 @@ from agentroute.bench.importers.run import (
     Run,
     Times,
     attention_sharding,
-    date_of,
-    engine_of,
     version_of,
 )
 from agentroute.profile import WeightsType
@@ -43,7 +41,7 @@ def runs(material: Material) -> Iterator[Run]:
     for row in material.records:
         facts, gpus, wrong = _deployment(row)
         isl, osl, clients = row.number("isl"), row.number("osl"), row.number("conc")
-        if row.has("isl") and isl is None:
+        if row.has("isl") and row.get("isl") is None:
             wrong = "it replays an agent's requests of many sizes (isl is null), which is no point of a curve"
         output = row.number("output_tput_per_gpu")
         speculative = row.text("spec_decoding") or row.text("mtp")
@@ -60,7 +58,7 @@ def runs(material: Material) -> Iterator[Run]:
             ttft_ms=_times(row, "ttft"),
             tpot_ms=_times(row, "tpot"),
             e2e_ms=_times(row, "e2el"),
-            date=date_of(row.text("date")),
+            date=row.date("date"),
             workload="random tokens",
             facts=facts,
             notes=tuple(notes),
@@ -91,7 +89,7 @@ def _deployment(row: Record) -> tuple[Facts, int | None, str | None]:
     image = re.search(r":v?(\d[\w.]*(?:-rc\d+)?)", row.text("image") or "")
     facts = Facts(
         model_word=row.text("model"),
-        engine=engine_of(row.text("framework")),
+        engine=row.engine("framework"),
         engine_version=version_of(image[1]) if image else None,
         accelerator_word=(row.text("hw") or "").split("-")[0],
         sharding=sharding,

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from agentroute.bench.importers.material import Material, Record, number
-from agentroute.bench.importers.run import Facts, Run, Times, date_of, sharding_of
+from agentroute.bench.importers.run import Facts, Run, Times, sharding_of
+from agentroute.errors import counted
 from agentroute.startup.dtypes import kv_type
 
 NAME = "llama-bench"
@@ -31,7 +32,12 @@ def detects(material: Material) -> bool:
 
 def runs(material: Material) -> Iterator[Run]:
     """A run for each prompt with the answer behind it, and for what has no other half."""
-    rows = [row for row in _rows(material) if row.number("avg_ts")]
+    rows = []
+    for row in _rows(material):
+        if row.number("avg_ts"):
+            rows.append(row)
+        else:
+            yield Run(where=row.where, wrong="it holds no speed (avg_ts)")
     prompts = [row for row in rows if row.number("n_prompt")]
     answers: dict[str, list[Record]] = defaultdict(list)
     for row in rows:
@@ -40,7 +46,7 @@ def runs(material: Material) -> Iterator[Run]:
     for row in prompts:
         prompt, answer, depth = (row.number(key) or 0.0 for key in ("n_prompt", "n_gen", "n_depth"))
         if depth:
-            yield replace(_run(row), wrong=f"it reads a prompt behind {depth:.0f} tokens that are in the cache already")
+            yield replace(_run(row), wrong=f"it reads a prompt behind {counted(round(depth), 'token')} in the cache")
         elif answer:
             yield replace(_run(row), isl=prompt, osl=answer, e2e_ms=_spread(row, prompt + answer))
         elif behind := answers.pop(_setup(row, prompt), []):
@@ -55,7 +61,7 @@ def runs(material: Material) -> Iterator[Run]:
 
 
 def _run(row: Record) -> Run:
-    return Run(where=row.where, clients=1, loop="closed", date=date_of(row.text("test_time")), facts=_facts(row))
+    return Run(where=row.where, clients=1, loop="closed", date=row.date("test_time"), facts=_facts(row))
 
 
 def _spread(row: Record, tokens: float) -> Times:
@@ -94,7 +100,7 @@ def _rows(material: Material) -> Sequence[Record]:
     if not material.rows:
         return material.records
     return [
-        Record({name: _cell(cell) for name, cell in zip(material.head, row, strict=False)}, f"row {i}")
+        Record({name: _cell(cell) for name, cell in zip(material.head, row, strict=False)}, f"row {i}", material.lost)
         for i, row in enumerate(material.rows[1:], start=2)
     ]
 

@@ -29,12 +29,9 @@ from agentroute.bench.importers.run import (
     Facts,
     Run,
     Times,
-    date_of,
-    engine_of,
     sharding_of,
-    version_of,
 )
-from agentroute.errors import FileError, shown, suggest
+from agentroute.errors import FileError, counted, shown, suggest
 from agentroute.latency.points import STATISTICS, Loop
 from agentroute.profile import EngineName
 
@@ -53,6 +50,7 @@ NUMBERS = (
     "isl", "osl", "concurrency", "offered_per_s", "requests_per_s", "completed", "failed", "prefix_hit",
     *DEGREES, "accelerators",
 )  # fmt: skip
+WHOLE = (*DEGREES, "accelerators")
 LOOPS = get_args(Loop)
 COLUMNS = (*NUMBERS, *TIMES, *TEXTS)
 
@@ -74,13 +72,19 @@ def runs(material: Material) -> Iterator[Run]:
             raise FileError(f"has the column {name} twice", path=material.path, line=1)
     for i, row in enumerate(material.rows[1:], start=2):
         if len(row) != len(head):
-            raise FileError(f"has {len(row)} cells where its head has {len(head)}", path=material.path, line=i)
+            raise FileError(
+                f"has {counted(len(row), 'cell')} where its head has {len(head)}", path=material.path, line=i
+            )
         cells = {name: cell.strip() for name, cell in zip(head, row, strict=True) if cell.strip()}
         for name, known in (("loop", LOOPS), ("engine", get_args(EngineName))):
             if name in cells and cells[name] not in known:
                 said = f"{name} must be one of {', '.join(known)}, got {shown(cells[name])}"
                 raise FileError(said, path=material.path, line=i)
-        yield _run(cells, _numbers(cells, material, i), f"row {i}")
+        record = Record({**cells, **_numbers(cells, material, i)}, f"row {i}", material.lost)
+        if "date" in cells and record.date("date") is None:
+            said = f"date must be a day such as 2026-11-29, got {shown(cells['date'])}"
+            raise FileError(said, path=material.path, line=i)
+        yield _run(record)
 
 
 def _numbers(cells: Mapping[str, str], material: Material, line: int) -> dict[str, float]:
@@ -94,12 +98,14 @@ def _numbers(cells: Mapping[str, str], material: Material, line: int) -> dict[st
             value = None
         if value is None or value < 0:
             raise FileError(f"{name} must be a number of at least 0, got {shown(cell)}", path=material.path, line=line)
+        if name in WHOLE and not (value >= 1 and value == int(value)):
+            said = f"{name} must be a whole number of at least 1, got {shown(cell)}"
+            raise FileError(said, path=material.path, line=line)
         found[name] = value
     return found
 
 
-def _run(cells: Mapping[str, str], values: Mapping[str, float], where: str) -> Run:
-    record = Record({**cells, **values}, where)
+def _run(record: Record) -> Run:
     degrees = {name: record.count(name) for name in DEGREES}
     sharding = sharding_of(**degrees)
     counted = record.count("accelerators")
@@ -110,31 +116,31 @@ def _run(cells: Mapping[str, str], values: Mapping[str, float], where: str) -> R
         multiplied = counted == sharding.accelerators * sharding.ep
         because = "; ep was multiplied in, but it reuses the same ones" if multiplied else ""
         wrong = f"accelerators is {counted}, but the split ({sharding}) takes {sharding.accelerators}{because}"
-    loop: Loop | None = {"closed": "closed", "open": "open"}.get(cells.get("loop", ""))  # type: ignore[assignment]
-    concurrency = values.get("concurrency")
+    loop: Loop | None = {"closed": "closed", "open": "open"}.get(record.text("loop") or "")  # type: ignore[assignment]
+    concurrency = record.number("concurrency")
     notes = record.text("notes")
     return Run(
-        where=where,
-        isl=values.get("isl"),
-        osl=values.get("osl"),
+        where=record.where,
+        isl=record.number("isl"),
+        osl=record.number("osl"),
         clients=concurrency if loop != "open" else None,
         in_flight=concurrency if loop == "open" else None,
         loop=loop,
-        offered_per_s=values.get("offered_per_s"),
-        requests_per_s=values.get("requests_per_s"),
-        ttft_ms=_times(values, "ttft"),
-        tpot_ms=_times(values, "tpot"),
-        e2e_ms=_times(values, "e2e"),
-        completed=values.get("completed"),
-        failed=values.get("failed"),
-        prefix_hit=values.get("prefix_hit"),
-        date=date_of(cells.get("date")),
+        offered_per_s=record.number("offered_per_s"),
+        requests_per_s=record.number("requests_per_s"),
+        ttft_ms=_times(record, "ttft"),
+        tpot_ms=_times(record, "tpot"),
+        e2e_ms=_times(record, "e2e"),
+        completed=record.number("completed"),
+        failed=record.number("failed"),
+        prefix_hit=record.number("prefix_hit"),
+        date=record.date("date"),
         workload=record.text("workload"),
         facts=Facts(
             model_word=record.text("model"),
-            engine=engine_of(cells.get("engine")),
-            engine_version=version_of(record.text("engine_version")),
-            accelerator_word=cells.get("accelerator"),
+            engine=record.engine("engine"),
+            engine_version=record.version("engine_version"),
+            accelerator_word=record.text("accelerator"),
             sharding=sharding,
         ),
         notes=(notes,) if notes else (),
@@ -142,7 +148,9 @@ def _run(cells: Mapping[str, str], values: Mapping[str, float], where: str) -> R
     )
 
 
-def _times(values: Mapping[str, float], metric: str) -> Times:
+def _times(record: Record, metric: str) -> Times:
     return {
-        statistic: value for column, (of, statistic) in TIMES.items() if of == metric and (value := values.get(column))
+        statistic: value
+        for column, (of, statistic) in TIMES.items()
+        if of == metric and (value := record.number(column))
     }

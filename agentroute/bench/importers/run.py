@@ -116,12 +116,15 @@ def accelerator_of(word: str | None) -> str | None:
     return _CATALOGUE.get(said) or _BY_WORD.get(said)
 
 
+NO_WORD = frozenset({"", "nan", "none", "null", "unknown", "n/a"})
+"""What tools write where they know nothing."""
+
 _NAME = TypeAdapter(origin.Name)
 
 
 def version_of(word: str | None) -> str | None:
     """A version as a profile may hold it, without a leading v; ``None`` for a word that is none, such as ``nan``."""
-    if word is None or word.strip().lower() in {"", "nan", "none", "null", "unknown", "n/a"}:
+    if word is None or word.strip().lower() in NO_WORD:
         return None
     try:
         return _NAME.validate_python(re.sub(r"^v(?=\d)", "", word.strip()))

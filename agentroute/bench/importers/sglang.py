@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentroute.bench.importers.material import Material, Record
-from agentroute.bench.importers.run import Facts, Run, sharding_of, version_of
+from agentroute.bench.importers.run import Facts, Run, sharding_of
 from agentroute.bench.importers.vllm import load, mean, times
 from agentroute.startup.dtypes import kv_type, weights_type
 
@@ -43,7 +43,7 @@ def runs(material: Material) -> Iterator[Run]:
             osl=mean(record.number("total_output_tokens"), completed),
             clients=record.number("max_concurrency"),
             in_flight=record.number("concurrency"),
-            loop="open" if record.get("request_rate") == "trace" else loop,
+            loop=loop,
             offered_per_s=rate,
             requests_per_s=record.number("request_throughput"),
             ttft_ms=times(record, "ttft"),
@@ -72,7 +72,7 @@ def _facts(record: Record) -> Facts:
     return Facts(
         model_word=launched,
         engine="sglang" if launched or record.get("backend") in ("sglang", "sglang-native") else None,
-        engine_version=version_of(info.text("version")),
+        engine_version=info.version("version"),
         sharding=sharding_of(tp=tp, pp=info.count("pp_size"), ep=info.count("ep_size"), attention_dp=dp),
         weights=weights_type(info.text("quantization")),
         kv=kv_type(info.text("kv_cache_dtype")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentroute.bench.importers.material import Material, Record
-from agentroute.bench.importers.run import Facts, Run, Times, sharding_of, version_of
+from agentroute.bench.importers.run import Facts, Run, Times, sharding_of
 from agentroute.latency.points import Statistic
 from agentroute.startup.dtypes import kv_type, weights_type
 
@@ -65,7 +65,7 @@ def _facts(record: Record, tp: int | None, pp: int | None, ep: int | None) -> Fa
     return Facts(
         model_word=engine.text("model"),
         engine="trtllm",
-        engine_version=version_of(engine.text("version")),
+        engine_version=engine.version("version"),
         accelerator_word=record.text("machine", "name"),
         sharding=sharding_of(tp=tp, pp=pp, ep=ep),
         attention_unsaid=True,

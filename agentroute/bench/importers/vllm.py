@@ -18,10 +18,7 @@ from agentroute.bench.importers.run import (
     Facts,
     Run,
     Times,
-    date_of,
-    engine_of,
     sharding_of,
-    version_of,
 )
 from agentroute.latency.points import Loop
 
@@ -58,7 +55,7 @@ def runs(material: Material) -> Iterator[Run]:
             e2e_ms=times(record, "e2el") or _latencies(record, completed),
             completed=completed,
             failed=record.number("failed"),
-            date=date_of(record.text("date") or record.number("benchmark_start_time_unix")),
+            date=record.date("date") or record.date("benchmark_start_time_unix"),
             facts=_facts(record),
             notes=tuple(notes),
         )
@@ -67,6 +64,8 @@ def runs(material: Material) -> Iterator[Run]:
 def load(record: Record) -> tuple[float | None, Loop | None]:
     """The rate at which requests were sent, and the loop that this and ``max_concurrency`` make."""
     given = record.get("request_rate")
+    if given == "trace":
+        return None, "open"
     rate = math.inf if given in ("inf", math.inf) else record.number("request_rate")
     if rate is None:
         return None, None
@@ -100,12 +99,11 @@ def _latencies(record: Record, completed: float | None) -> Times:
 
 def _facts(record: Record) -> Facts:
     """The model, and what ``--metadata KEY=VALUE`` gave under the usual names; ``backend`` names a wire, no engine."""
-    said = {key: record.get(key) for key in ("gpu", "accelerator", "hardware", "engine", "engine_version")}
-    texts = {key: record.text(key) for key in said}
+    texts = {key: record.text(key) for key in ("gpu", "accelerator", "hardware")}
     return Facts(
         model_word=record.text("model_id"),
-        engine=engine_of(texts["engine"]),
-        engine_version=version_of(texts["engine_version"] or record.text("vllm_version")),
+        engine=record.engine("engine"),
+        engine_version=record.version("engine_version") or record.version("vllm_version"),
         accelerator_word=texts["gpu"] or texts["accelerator"] or texts["hardware"],
         sharding=sharding_of(
             tp=record.count("tp") or record.count("tensor_parallel_size"),

@@ -82,7 +82,7 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
             "divided by tp x ep",
             id="tp x ep",
         ),
-        pytest.param({"in_flight": 3.0}, "the tool counted 3 requests in flight", id="in flight otherwise"),
+        pytest.param({"in_flight": 3.0}, "the tool counted 3 in flight", id="in flight otherwise"),
         pytest.param({"failed": 40}, "40 of 360 requests failed", id="failures"),
         pytest.param({"completed": 0}, "no request was completed", id="nothing completed"),
         pytest.param({"clients": 0}, "it says that 0 requests could be in flight", id="no clients"),
@@ -100,7 +100,7 @@ def test_an_honest_run_is_a_point_without_a_flag() -> None:
             "says neither how many requests",
             id="no concurrency",
         ),
-        pytest.param({"isl": 1e12}, "less than or equal", id="absurd size"),
+        pytest.param({"isl": 1e12}, "its isl must be less than or equal to", id="absurd size"),
     ],
 )
 def test_a_run_that_contradicts_itself_is_refused(changes: dict[str, Any], why: str) -> None:
@@ -130,12 +130,14 @@ def test_a_wrong_tpot_is_left_out_where_the_rest_makes_a_point(changes: dict[str
     ("changes", "flag"),
     [
         ({"failed": 4}, "4 of 324 requests failed"),
+        ({"failed": -4}, "its count of failed requests, -4, is none"),
+        ({"requests_per_s": -2.5}, "its rate, -2.5 requests a second, is none"),
         ({"prefix_hit": 0.4}, "40% of the prompt tokens came from a prefix cache"),
         ({"prefix_hit": 40.0}, "its share of cached prompt tokens, 40, is none"),
         ({"tpot_ms": {"mean": 1.25 * TPOT}}, "TTFT \\+ \\(OSL - 1\\) x TPOT is 1.21 of the E2E"),
         ({"ttft_ms": {}, "tpot_ms": {}}, "only the E2E was measured"),
         ({"loop": "open", "clients": None, "offered_per_s": math.inf}, "all requests were sent at once"),
-        ({"loop": "open", "clients": None, "offered_per_s": 3 * RATE}, "requests a second were sent"),
+        ({"loop": "open", "clients": None, "offered_per_s": 3 * RATE}, "requests a second: .* were sent"),
         ({"completed": 20, "requests_per_s": RATE / 2}, "only 8 of 16 clients had a request in flight"),
     ],
 )

@@ -1,0 +1,117 @@
+"""Waiting for room: a queue's ticket for people, to be entered with ``with`` or ``async with``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from agentroute.errors import PoolFull, UsageError
+
+if TYPE_CHECKING:
+    from agentroute.router import Lease, Router
+    from agentroute.task import Task
+    from agentroute.waiting import Ticket
+
+_LOOK_S = 0.25
+"""How often somebody who waits looks whether time alone has made room: a signal that faded, a hold that ran out."""
+
+
+class Admission:
+    """A task on its way in. Entering waits for its lease, leaving lets go of it.
+
+    ::
+
+        with router.admit(task, timeout_s=30) as lease:
+            ...
+
+    Raises ``NoFeasibleDeployment`` at once for what can never be placed, ``PoolFull`` when ``timeout_s`` is over.
+    """
+
+    def __init__(self, router: Router, task: Task, timeout_s: float | None) -> None:
+        self._router, self._timeout_s = router, timeout_s
+        self._task = task
+        self._ticket: Ticket | None = None
+
+    @property
+    def expected_wait_s(self) -> float | None:
+        """Seconds until there is a place, about: 0 when there is one; ``None`` when nobody can say.
+
+        Before it is entered, that of somebody who would come now; raises ``NoFeasibleDeployment`` as entering would.
+        """
+        return self._router.expected_wait_s(self._ticket or self._task)
+
+    @property
+    def ahead(self) -> int:
+        """How many wait before it; 0 before it is entered."""
+        return self._ticket.ahead if self._ticket else 0
+
+    def cancel(self) -> None:
+        """Leave, waiting or not."""
+        if self._ticket is not None:
+            self._ticket.cancel()
+
+    def __enter__(self) -> Lease:
+        ready = threading.Event()
+        until = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        ticket = self._queued(ready.set)
+        try:
+            while not ticket.done:
+                left_s = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
+                if left_s <= 0:
+                    raise self._late()
+                if not ready.wait(left_s):
+                    self._router.pump(every_s=_LOOK_S)
+            return ticket.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    async def __aenter__(self) -> Lease:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(ready.set)
+            except RuntimeError:
+                self.cancel()  # the loop is closed: nobody is left to take it
+
+        until = None if self._timeout_s is None else loop.time() + self._timeout_s
+        ticket = self._queued(wake)
+        try:
+            while not ticket.done:
+                left_s = _LOOK_S if until is None else min(_LOOK_S, until - loop.time())
+                if left_s <= 0:
+                    raise self._late()
+                try:
+                    await asyncio.wait_for(ready.wait(), left_s)
+                except TimeoutError:
+                    self._router.pump(every_s=_LOOK_S)
+            return ticket.result()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def _queued(self, wake: Callable[[], None]) -> Ticket:
+        if self._ticket is not None:
+            raise UsageError("the admission was entered already; ask for another")
+        self._ticket = self._router.queue(self._task, on_done=lambda _: wake())
+        return self._ticket
+
+    def _late(self) -> PoolFull:
+        wait_s = self.expected_wait_s
+        about = f"; about {wait_s:.0f} s more are expected" if wait_s else ""
+        return PoolFull(f"no place within {self._timeout_s:g} s, {self.ahead} before it{about}", {})

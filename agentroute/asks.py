@@ -1,0 +1,117 @@
+"""A task and its route as the numbers that an assessment works with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from agentroute.assessment import Ask, Limit, Metric
+from agentroute.compiled import BIT, Bools, CompiledFleet, Floats
+from agentroute.errors import UnknownNameError, UsageError
+from agentroute.route import Route, soft
+from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
+
+Quality = Mapping[str, Mapping[str, float]]
+"""By model and skill, how good it is, on a scale of the user's own; the greater the better."""
+
+_METRICS: tuple[tuple[Metric, str, float], ...] = (
+    ("ttft_ms", "ttft_ms", 1.0),
+    ("tpot_ms", "tpot_ms", 1.0),
+    ("e2e_ms", "deadline_s", 1_000.0),
+)
+"""The metric, the field that limits it, and milliseconds in the field's unit."""
+_NO_TIME_MS = 1e-6
+"""What is left of a limit that has passed: nothing keeps it, and it can still be divided by."""
+
+
+class Asks:
+    """Makes an ``Ask`` of a task for one fleet; ``quality`` is the user's table, or empty."""
+
+    def __init__(self, fleet: CompiledFleet, quality: Quality) -> None:
+        self._fleet, self._quality = fleet, quality
+        self._names = {deployment.name: d for d, deployment in enumerate(fleet.deployments)}
+        self._of_route: dict[str, Bools | None] = {}
+        self._skills: dict[str, Floats] = {}
+
+    def of(self, task: Task, route: Route, waited_s: float = 0.0) -> Ask:
+        """``task`` on ``route``, after it has waited so long for room. Raises ``UnknownNameError``, ``UsageError``."""
+        output = task.max_output_tokens or UNSET_OUTPUT_TOKENS
+        planned = min(output, route.p95_output_tokens or output)
+        needs = 0
+        for need in task.needs:
+            needs |= BIT[need]  # type: ignore[index]
+        return Ask(
+            float(task.context_tokens),
+            float(task.expected_context_tokens or task.context_tokens),
+            float(task.expected_output_tokens or planned),
+            float(output),
+            float(task.context_tokens + planned),
+            float(task.shared_prefix_tokens),
+            task.max_output_tokens is not None,
+            float(task.concurrency),
+            needs,
+            self._limits(task, route, waited_s * 1_000.0),
+            self._allowed(task, route),
+            task.max_cost_usd,
+        )
+
+    def mask(self, names: Collection[str], value: bool = True) -> Bools:
+        """An array that is ``value`` for the named deployments; raises ``UnknownNameError``."""
+        mask = np.full(len(self._names), not value)
+        for name in names:
+            if name not in self._names:
+                raise UnknownNameError("deployment", name, self._names)
+            mask[self._names[name]] = value
+        return mask
+
+    def quality(self, skill: str) -> Floats:
+        """How good every deployment's model is at ``skill``, NaN where nobody says; raises ``UsageError``."""
+        if not self._quality:
+            raise UsageError("quality needs a table of models and skills; give one under [quality]")
+        if skill not in self._skills:
+            skills = sorted({known for row in self._quality.values() for known in row})
+            if skill not in skills:
+                raise UnknownNameError("skill", skill, skills)
+            rows = [self._quality.get(d.model_name or "", {}) for d in self._fleet.deployments]
+            self._skills[skill] = np.array([row.get(skill, np.nan) for row in rows], dtype=np.float64)
+        return self._skills[skill]
+
+    def _allowed(self, task: Task, route: Route) -> Bools | None:
+        """Deployments that neither route nor task rules out, by name or by their model's quality; ``None``: all."""
+        if route.name in self._of_route:
+            allowed = self._of_route[route.name]
+        else:
+            allowed = self._of_route[route.name] = None if route.allow is None else self.mask(route.allow)
+        if task.allow is None and not task.deny and task.pin is None and not task.quality and not route.quality:
+            return allowed
+        if task.allow is not None:
+            allowed = _and(allowed, self.mask(task.allow))
+        if task.deny:
+            allowed = _and(allowed, self.mask(task.deny, False))
+        if task.pin is not None:
+            allowed = _and(allowed, self.mask((task.pin,)))
+        for skill, floor in {**route.quality, **task.quality}.items():
+            allowed = _and(allowed, self.quality(skill) >= floor)
+        return allowed
+
+    def _limits(self, task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
+        """The SLOs that apply: the task's own, else the route's; what was waited already is no longer left."""
+        limits = []
+        for metric, field, ms in _METRICS:
+            own: float | Slo | None = getattr(task, field)
+            if own is None:
+                if (inherited := getattr(route, field)) is None:
+                    continue
+                chosen = soft(inherited)
+            else:
+                chosen = slo(own)
+            if chosen is not None:
+                asked_ms, gone_ms = chosen.value * ms, 0.0 if metric == "tpot_ms" else waited_ms
+                left_ms = max(asked_ms - gone_ms, _NO_TIME_MS)
+                limits.append(Limit(metric, left_ms, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))
+        return tuple(limits)
+
+
+def _and(a: Bools | None, b: Bools) -> Bools:
+    return b if a is None else a & b

@@ -1,0 +1,208 @@
+"""What is true right now: what is held, what others do, what is warm, who is down; and a task's view of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentroute.assessment import Assessment, State
+from agentroute.compiled import CompiledFleet
+from agentroute.latency.table import mix_of
+from agentroute.outcome import Outcome
+from agentroute.prefix import Mark, named
+from agentroute.state.affinity import Affinity
+from agentroute.state.breaker import Breaker
+from agentroute.state.corrections import METRICS, Corrections
+from agentroute.state.ledger import Hold, Ledger, Shared
+from agentroute.state.load import Foreign, Load, Others
+from agentroute.task import Task
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A request at a deployment: what it holds there, and what was predicted of it."""
+
+    deployment: int
+    hold: Hold
+    marks: tuple[Mark, ...]
+    probe: bool
+    """Whether it is the one by which a half-open breaker finds out."""
+    isl: float
+    n: float
+    curve_ms: tuple[float, float]
+    """TTFT and TPOT as the curves say, without the wait and before any correction."""
+
+
+class Situation:
+    """Not locked: the router calls it under its own lock."""
+
+    def __init__(self, fleet: CompiledFleet) -> None:
+        pools = len(fleet.pool_blocks)
+        self._fleet = fleet
+        self.ledger, self.foreign, self.breaker = Ledger.of(fleet.pool_blocks), Foreign(pools), Breaker(pools)
+        self.affinity, self.corrections = Affinity(fleet.cache_tokens), Corrections(len(fleet.deployments))
+        self.idle = State(np.zeros(pools), np.zeros(pools))
+        """With nothing going on."""
+        self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
+        self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
+
+    def state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
+        """What ``task`` meets at ``now``, with no place for it in the pools ``closed``."""
+        ledger = self.ledger
+        ledger.settle(now)
+        held, in_flight, total = self._both(now)
+        own, up = ledger.total > 0, self.breaker.closed(now)
+        if closed:
+            up = np.ones(len(held), dtype=np.bool_) if up is None else up.copy()
+            up[list(closed)] = False
+        siblings, shared = 0, None
+        if own and task.concurrency > 1:
+            group = group_of(task)
+            siblings = ledger.siblings(group)
+            if task.shared_prefix_tokens and (pools := ledger.holds_shared(group)):
+                shared = np.zeros(len(held), dtype=np.bool_)
+                shared[pools] = True
+        factors = self.corrections.factors(task.expected_context_tokens or task.context_tokens, now)
+        return State(
+            held,
+            in_flight,
+            siblings,
+            total,
+            ledger.mix if own else None,
+            ledger.in_flight if own else None,
+            ledger.tpot_ms if ledger.promised else None,
+            self.affinity.warm_tokens(marks_of(task), now) if is_marked(task) else None,
+            up,
+            shared,
+            None if factors is None else factors.copy(),
+        )
+
+    def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
+        """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
+        a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
+        group, marks = group_of(task), marks_of(task)
+        units, shared = float(a.units[d]), None
+        if task.shared_prefix_tokens and group is not None and self._fleet.keeps_prefixes[d]:
+            shared = Shared(group, int(a.shared_units[d]))
+            if a.state.shared is not None and a.state.shared[pool]:
+                units += shared.blocks  # ``units`` left them out, the ledger wants all
+        cached = 0.0 if a.state.cached_tokens is None else min(float(a.state.cached_tokens[pool]), ask.isl)
+        times = [float(a.ttft_ms[d] - (0.0 if a.wait_ms is None else a.wait_ms[d])), float(a.tpot_ms[d])]
+        service_s = float(a.service_ms[d]) / 1_000.0
+        hold = self.ledger.take(
+            pool,
+            int(units),
+            group,
+            shared=shared,
+            mix=mix_of(ask.isl, ask.osl, cached),
+            tpot_ms=promised_tpot_ms(a, d),
+            foreign=float(self.foreign.current(now).blocks[pool]),
+            at=now,
+            prompt_blocks=int(-(-ask.context_tokens // self._fleet.block_tokens[d])),
+            service_s=service_s if service_s == service_s else 0.0,
+        )
+        if hold is None:
+            return None
+        if marks:
+            self.affinity.learn(pool, marks, now, ask.isl - cached)
+        if a.factors is not None:
+            times = [times[i] / float(a.factors[i, d]) for i in range(2)]
+        probe = self.breaker.probe_started(pool, now)
+        return Placed(d, hold, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
+
+    def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
+        """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
+        pool = placed.hold.pool
+        if outcome is None:
+            if placed.probe:
+                self.breaker.probe_ended(pool)
+            return
+        if outcome.failed:
+            self.breaker.failed(pool, now)
+            return
+        self.breaker.succeeded(pool)
+        for metric, predicted_ms in zip(METRICS, placed.curve_ms, strict=True):
+            seen_ms = getattr(outcome, metric)
+            if seen_ms is not None:
+                self.corrections.seen(placed.deployment, metric, placed.isl, placed.n, predicted_ms, seen_ms, now)
+        if outcome.output_tokens:
+            self.affinity.learn(pool, (), now, outcome.output_tokens)
+
+    def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
+        """Take in what a running server says of itself."""
+        self.ledger.settle(now)
+        self.foreign.observe(
+            pool,
+            load,
+            own_running=float(self.ledger.in_flight[pool]),
+            own_blocks=self.ledger.used(pool, now),
+            capacity_blocks=capacity_blocks,
+            now=now,
+        )
+
+    def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
+        """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
+
+        ``None`` where nothing is running that a time was predicted for.
+        """
+        ends = self.ledger.ends(pool)
+        if not ends:
+            return None
+        # Beyond those in flight the same pace goes on.
+        rounds, place = divmod(ahead, len(ends))
+        return max(0.0, ends[place] - now) + rounds * max(0.0, ends[-1] - now)
+
+    def _both(self, now: float) -> tuple[Floats, Floats, float]:
+        """Blocks and requests of our own and of others, and all requests; the same arrays until something changes."""
+        ledger, others = self.ledger, self.foreign.current(now)
+        held, in_flight, before = self._seen
+        if ledger.held is not held or ledger.in_flight is not in_flight or others is not before:
+            together = ledger.in_flight + others.in_flight
+            self._merged = ledger.held + others.blocks, together, float(together.sum())
+            self._seen = ledger.held, ledger.in_flight, others
+        return self._merged
+
+
+def group_of(task: Task) -> Hashable:
+    """What tells siblings from strangers; ``None`` for a task without siblings."""
+    if task.concurrency == 1:
+        return None
+    return hash(task) if task.group is None else task.group
+
+
+def is_marked(task: Task) -> bool:
+    """Whether anything is known of what the prompt begins with."""
+    return bool(task.prefix or task.session_id or task.parent_session_id or (task.shared_prefix_tokens))
+
+
+def marks_of(task: Task) -> tuple[Mark, ...]:
+    """What is known of what the prompt begins with: its messages, its conversation, what its siblings share."""
+    if not is_marked(task):
+        return ()
+    tokens = task.expected_context_tokens or task.context_tokens
+    found = [Mark(*mark) for mark in task.prefix]
+    found += [named("session", one, tokens) for one in (task.parent_session_id, task.session_id) if one]
+    if task.shared_prefix_tokens and (group := group_of(task)) is not None:
+        found.append(named("group", str(group), task.shared_prefix_tokens))
+    return tuple(sorted(found, key=_by_tokens))
+
+
+def _by_tokens(mark: Mark) -> int:
+    return mark.tokens
+
+
+def promised_tpot_ms(a: Assessment, d: int) -> float:
+    """The TPOT that a task placed at ``d`` must keep to keep its SLOs, where it is predicted to; infinite: any."""
+    least = inf
+    for limit in a.ask.limits:
+        if limit.metric == "tpot_ms":
+            least = min(least, limit.limit_ms)
+        elif limit.metric == "e2e_ms" and a.ask.osl > 1:
+            least = min(least, (limit.limit_ms - float(a.ttft_ms[d])) / (a.ask.osl - 1.0))
+    return least if least >= a.tpot_ms[d] else inf

@@ -1,0 +1,86 @@
+"""What of a conversation becomes text in the prompt, and what of it is counted by the piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import agentroute.tokens.marks as marks
+
+_TEXT = frozenset({"text", "input_text", "output_text"})
+_IMAGES = frozenset({"image", "image_url", "input_image"})
+_AUDIO = frozenset({"audio", "audio_url", "input_audio"})
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Messages and tools as text, and how many there are of what no text tells the size of."""
+
+    text: str
+    tools: str
+    messages: int
+    tool_calls: int
+    images: int
+    audio: int
+
+    @property
+    def assumed(self) -> int:
+        """Tokens of the images and of the audio: assumed, for nothing in a message says their size."""
+        return self.images * marks.IMAGE + self.audio * marks.AUDIO
+
+    @property
+    def assumed_at_most(self) -> int:
+        """The same, at most."""
+        return self.images * marks.IMAGE_AT_MOST + self.audio * marks.AUDIO_AT_MOST
+
+
+def prompt_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) -> Prompt:
+    """The text of ``messages`` and ``tools``: everything but roles, which belong to a message's marks."""
+    texts: list[str] = []
+    images = audio = calls = 0
+    for message in messages:
+        for key, value in message.items():
+            if key == "content":
+                if isinstance(value, str):
+                    texts.append(value)
+                    continue
+                for part in value if isinstance(value, list | tuple) else (value,):
+                    kind = part.get("type") if isinstance(part, Mapping) else None
+                    if kind in _IMAGES:
+                        images += 1
+                    elif kind in _AUDIO:
+                        audio += 1
+                    elif kind in _TEXT and isinstance(part.get("text"), str):
+                        texts.append(part["text"])
+                    else:
+                        texts.append("".join(_leaves(part)))
+            elif key != "role":
+                calls += len(value) if key == "tool_calls" and isinstance(value, list | tuple) else 0
+                texts.append("".join(_leaves({key: value})))
+    schemas = "\n".join("".join(_leaves(tool)) for tool in tools)
+    return Prompt("\n".join(texts), schemas, len(messages), calls, images, audio)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """A value much as JSON, but strings as they are: arguments are JSON in a string, and templates write them bare."""
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            yield "{"
+            for key, inner in value.items():
+                yield f'"{key}": "' if isinstance(inner, str) else f'"{key}": '
+                yield from _leaves(inner)
+                yield '", ' if isinstance(inner, str) else ", "
+            yield "}"
+        case list() | tuple():
+            yield "["
+            for inner in value:
+                yield from _leaves(inner)
+                yield ", "
+            yield "]"
+        case None | True | False:
+            yield str(value).lower()
+        case _:
+            yield str(value)
