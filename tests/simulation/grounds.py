@@ -13,15 +13,15 @@ from functools import cache
 from statistics import fmean
 
 from fleets import SOURCE
+from simulation.engine import Call, Engine, Server, Speed
+from simulation.prefix_cache import BLOCK, Piece
+from simulation.trace import Mix
 
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.origin import Provenance
 from agentroute.profile import Engine as EngineFacts
 from agentroute.profile import KvPool, Limits, Precision, Profile
-from simulation.engine import Call, Engine, Server, Speed
-from simulation.prefix_cache import BLOCK, Piece
-from simulation.trace import Mix
 
 OFF = 0.25
 """How far a deployment's curves may be from the truth, either way."""
@@ -108,7 +108,7 @@ GROUNDS = (
         name="long-and-fast",
         servers=(("long", LONG), ("fast-1", FAST), ("fast-2", FAST), ("fast-3", FAST)),
         mix=Mix(shares=(("session", 0.6), ("long", 0.04), ("burst", 0.04), ("batch", 0.32))),
-        saturation_rps=13.0,
+        saturation_rps=15.0,
     ),
 )
 
@@ -171,9 +171,7 @@ def profile(name: str, server: Server, draw: random.Random, *, off: float = OFF)
             provenance=SOURCE,
         ),
         measurements=(
-            Measurement(
-                provenance=Provenance(origin="measured", source="a test", engine_version="1.0"), points=points
-            ),
+            Measurement(provenance=Provenance(origin="measured", source="a test", engine_version="1.0"), points=points),
         ),
     )
 

@@ -58,7 +58,7 @@ def score(results: Sequence[Result], world: World, window: tuple[float, float]) 
         by_kind={kind: fmean(kept) for kind, kept in kinds.items() if kept},
         preemptions=sum(engine.preemptions for engine in world.engines),
         cached=sum(c.cached_tokens for c in calls) / max(1, sum(c.prompt_tokens for c in calls)),
-        held_s=fmean((r.ended_at or end) - r.asked_at if r.placed_at is None else r.placed_at - r.asked_at for r in asked),
+        held_s=fmean((r.placed_at or r.ended_at or end) - r.asked_at for r in asked),
     )
 
 

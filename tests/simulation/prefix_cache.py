@@ -1,4 +1,4 @@
-"""The prefix cache of a simulated engine: chained segments of prompts over the KV memory, the least lately used first out.
+"""The prefix cache of a simulated engine: chained segments of prompts, the least lately used first out.
 
 A real engine hashes every block; here a message is one segment, which is evicted block by block from its tail. That is
 the same order: an engine frees a request's blocks tail first, and whoever uses a block uses all before it.
@@ -67,7 +67,8 @@ class PrefixCache:
             if segment is None:
                 segment = Segment(piece.key, piece.end // BLOCK - start // BLOCK, 0)
                 self._segments[piece.key] = segment
-            if segment.refs == 0 and self._idle.pop(piece.key, None):
+            if segment.refs == 0 and piece.key in self._idle:
+                del self._idle[piece.key]
                 self.idle_blocks -= segment.blocks
             segment.refs += 1
             self.blocks += segment.whole - segment.blocks

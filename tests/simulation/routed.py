@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+from simulation.engine import Server
+from simulation.grounds import Ground, alike, fleet, profiles
+from simulation.trace import Kind, Request
+from simulation.world import Gauges, Placement, Policy, Result
+
+from agentroute.assessment import Assessment
 from agentroute.errors import PoolFull
 from agentroute.outcome import Outcome
+from agentroute.policy import Objective
 from agentroute.prefix import Mark
 from agentroute.profile import Profile
 from agentroute.router import Lease, Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
 from agentroute.waiting import Ticket
-from simulation.engine import Server
-from simulation.grounds import Ground, alike, fleet, profiles
-from simulation.trace import Kind, Request
-from simulation.world import Gauges, Placement, Policy, Result
 
 PRIORITY: dict[Kind, Priority] = {"session": "interactive", "long": "agent", "burst": "agent", "batch": "batch"}
 CANCEL_S = 0.2
@@ -42,6 +47,18 @@ class Rules:
     objective: str = "fit"
 
 
+class HeadroomRouter(Router):
+    """Chooses the deployment with the most free KV blocks: what spreads load and no more."""
+
+    def _objective(self, name: str) -> Objective:
+        return headroom if name == "headroom" else super()._objective(name)
+
+
+def headroom(a: Assessment) -> NDArray[np.float64]:
+    """The fewest blocks less those that would be free."""
+    return np.asarray(a.held + a.units - a.fleet.blocks + a.fleet.blocks.max())
+
+
 class Routed:
     """Tasks go through ``Router.queue``; what is placed later comes with whatever made room."""
 
@@ -50,7 +67,7 @@ class Routed:
         self.rules = rules
         known = known if rules.curves else alike(known)
         self.names = [p.name for p in known]
-        self.router = Router(fleet(known), objective=rules.objective, clock=lambda: self.now)
+        self.router = HeadroomRouter(fleet(known), objective=rules.objective, clock=lambda: self.now)
         self._tickets: dict[int, Ticket] = {}
         self._leases: dict[int, Lease] = {}
         self._placed: list[Placement] = []

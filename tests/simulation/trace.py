@@ -119,7 +119,8 @@ class _Maker:
 
     def _long(self) -> list[Request]:
         first = self._between(20_000, 0.9 * self._mix.longest)
-        return [self._turns(self._draw.randint(1, 3), "long", self._app(), (first, first), (500, 2_500), (150, 900), 3.0)]
+        steps, app = self._draw.randint(1, 3), self._app()
+        return [self._turns(steps, "long", app, (first, first), (500, 2_500), (150, 900), think_s=3.0)]
 
     def _turns(
         self, turns: int, kind: Kind, app: Piece, first: tuple[float, float], more: tuple[float, float],
