@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from agentroute.assessment import Ask, Limit, Metric
 from agentroute.compiled import BIT, Bools, CompiledFleet, Floats
 from agentroute.errors import UnknownNameError, UsageError
+from agentroute.inputs import Ask, Limit, Metric
 from agentroute.route import Route, soft
 from agentroute.task import UNSET_OUTPUT_TOKENS, Slo, Task, slo
 
@@ -64,6 +64,16 @@ class Asks:
                 raise UnknownNameError("deployment", name, self._names)
             mask[self._names[name]] = value
         return mask
+
+    def judged(self, ask: Ask, task: Task, route: Route) -> Ask:
+        """``ask`` with how good every model is: the mean over the skills that task or route name, or over all.
+
+        Raises ``UsageError`` without a table.
+        """
+        skills = {**route.quality, **task.quality} or {skill for row in self._quality.values() for skill in row}
+        if not skills:
+            raise UsageError("the objective 'quality' needs a table of models and skills; give one under [quality]")
+        return ask._replace(quality=np.mean([self.quality(skill) for skill in sorted(skills)], axis=0))
 
     def quality(self, skill: str) -> Floats:
         """How good every deployment's model is at ``skill``, NaN where nobody says; raises ``UsageError``."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import hypot, log
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute import misses
 from agentroute.compiled import UNKNOWN_CAPABILITY, Bools, CompiledFleet, Floats, Ints
-from agentroute.latency.points import Statistic
+from agentroute.inputs import LOADS, Ask, Limit, Metric, State
 from agentroute.origin import Origin
 from agentroute.policy import SLO_MARGIN, Objective
 
-LOADS = (4.0, 16.0)
-"""Requests in flight at which the next region of ``State.factors`` begins. Absolute, not relative to the slots: these
-are often unknown and seldom the limit (the KV pool is), and what changes with n goes by the count."""
 _LOADS = np.array(LOADS)
-
-Metric = Literal["ttft_ms", "tpot_ms", "e2e_ms"]
 
 VERSION_BAND = 0.16
 """How far another engine version moves TPOT at the median, over public curves of the same deployment. It widens the
@@ -35,83 +31,16 @@ INFEASIBLE = 2 * MISSED
 margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
 least rank wins; the objective decides within a rank."""
 
+SHARED_BY = 8.0
+"""Requests that share a step, in reckoning what one costs; not those of the moment, or the fullest would be cheapest.
+Assumed."""
+_HARMFUL = 0.5
+
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
 _SLO_RANK = np.array([0, SLO_STEP, MISSED])
 _SCALE = 2.0 ** (30.0 * np.arange(INFEASIBLE))
 """By rank what a score is multiplied by, so that one number orders by both: scores of one rank are less than 2^30
 apart. A power of two changes no digit of them."""
-
-
-class Limit(NamedTuple):
-    """An SLO in milliseconds on one metric. Of many tasks ``limit_ms`` has shape (t, 1), infinite for those without."""
-
-    metric: Metric
-    limit_ms: float
-    stat: Statistic
-    hard: bool
-    asked_ms: float | None = None
-    """What was asked for, where some of it has gone by in waiting; ``limit_ms`` is what is left."""
-    waited_ms: float = 0.0
-    """What has gone by."""
-    from_itl: bool = False
-    """Whether it was given as one on the gap between two tokens."""
-
-
-class Ask(NamedTuple):
-    """A task as numbers; many tasks of one kind as arrays of shape (t, 1)."""
-
-    context_tokens: float
-    """Prompt tokens at most."""
-    isl: float
-    """Prompt tokens expected, for prediction; admission goes by ``context_tokens``."""
-    osl: float
-    """Output tokens expected."""
-    output_tokens: float
-    """Output tokens at most, or what is planned for; these must fit the window."""
-    held_tokens: float
-    """Prompt and answer that are held in the KV pool at the start."""
-    shared_tokens: float
-    """Of the prompt, those that siblings have in common."""
-    output_is_set: bool
-    concurrency: float
-    needs: int = 0
-    """Bits of ``compiled.BIT``."""
-    limits: tuple[Limit, ...] = ()
-    allowed: Bools | None = None
-    """Deployments that route and task allow; ``None``: all."""
-    max_cost_usd: float | None = None
-
-    @property
-    def tokens(self) -> float:
-        """Prompt and answer together, at most."""
-        return self.context_tokens + self.output_tokens
-
-
-class State(NamedTuple):
-    """What is true at the time of a decision, by pool. Arrays are never changed once they are in here."""
-
-    held: Floats
-    """Blocks that our own calls hold, and those that others use."""
-    in_flight: Floats
-    """Requests there, our own and those of others."""
-    siblings: int = 0
-    """Siblings of the task that are in flight, anywhere."""
-    total: float = 0.0
-    """Everything in flight, anywhere."""
-    mix: Floats | None = None
-    """``latency.table.MIX`` over our own requests there, shape (4, pools); ``None``: there are none."""
-    own: Floats | None = None
-    """How many those are."""
-    tpot_ms: Floats | None = None
-    """The least TPOT that was promised to one of them, infinite where none was; ``None``: none anywhere."""
-    cached_tokens: Floats | None = None
-    """Tokens of the task's prompt that are in the KV cache already; ``None``: none anywhere."""
-    up: Bools | None = None
-    """Whether its breaker lets a request through; ``None``: all do."""
-    shared: Bools | None = None
-    """Where the prefix that the task shares with siblings is held already; ``None``: nowhere."""
-    factors: Floats | None = None
-    """What was seen over what was predicted, shape (2, d, load regions); ``None``: nothing was seen."""
 
 
 class Assessment:
@@ -139,6 +68,7 @@ class Assessment:
         self.n: Floats = self.in_flight + to_come
         self._waits = fleet.any_known_pool or _some(state.total + to_come > fleet.least_slots)
         self.n_run = self._running() if self._waits else self.n
+        self.n_first = self._first(1.0 if room_now else to_come)
         self._predict(self.in_flight + 1.0 if room_now else self.n)
         self._judge()
 
@@ -173,27 +103,42 @@ class Assessment:
         running = np.minimum(running, fleet.slots)
         return np.maximum(running, 1.0, out=running)
 
-    def _predict(self, queue: Floats) -> None:
-        """Times at ``n_run``; of ``queue`` requests, those that do not run at once wait.
+    def _first(self, to_come: Any) -> Floats:
+        """Requests that the prompt competes with besides those of ``State.queue``: siblings, and those of others."""
+        if self.state.own is None:
+            return self.n_run if not self.room_now else np.minimum(self.n_run, self.in_flight + to_come)
+        first = self.in_flight - self.at_pool(self.state.own)
+        first += to_come
+        return np.minimum(first, self.n_run, out=first) if self._waits else first
 
-        Where the request is to start now, the siblings that come after it do not keep it waiting.
+    def _predict(self, queue: Floats) -> None:
+        """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``.
+
+        Of ``queue`` requests, those that do not run at once wait. Where the request is to start now, the siblings that
+        come after it do not keep it waiting.
         """
         ask, state, curves = self.ask, self.state, self.fleet.curves
+        loads = np.array((self.n_first, self.n_run))
+        np.log(loads, out=loads)
         if isinstance(ask.isl, np.ndarray):
-            times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], np.log(self.n_run))
+            times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
-            times = curves.at(log(ask.isl), log(ask.osl), np.log(self.n_run))
-        if state.mix is not None:
-            self._mix(times)
+            times = curves.at(log(ask.isl), log(ask.osl), loads)
+        if state.mix is not None and state.own is not None:
+            mix = state.mix if self.fleet.aligned else state.mix.take(self.pool, 1)
+            curves.mix(times[1], ask.isl, ask.osl, mix, self.at_pool(state.own))
         if state.cached_tokens is not None:
-            cached = state.cached_tokens if self.fleet.aligned else state.cached_tokens.take(self.pool)
-            times[0] *= curves.cached_share(ask.isl, self.n_run, cached)
+            times[0] *= curves.cached_share(ask.isl, self.n_first, self.at_pool(state.cached_tokens))
         self.factors: Floats | None = None
         """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
             self.factors = _of_load(state.factors, self.n_run)
             times *= self.factors
-        self.ttft_ms, self.tpot_ms = times
+        self.prefill_ms, self.tpot_ms = times
+        """``prefill_ms``: TTFT with no prompt of our own before it."""
+        self.ttft_ms: Floats = self.prefill_ms
+        if state.queue is not None:
+            self.ttft_ms = self.prefill_ms + self.at_pool(state.queue.backlog_ms)
         service = self.tpot_ms * (ask.osl - 1.0)
         service += self.ttft_ms
         self.service_ms: Floats = service
@@ -209,13 +154,9 @@ class Assessment:
             self.ttft_ms = self.ttft_ms + wait
             self.e2e_ms = service + wait
 
-    def _mix(self, times: Floats) -> None:
-        """Times as they are among requests of other sizes than the task's."""
-        state, aligned = self.state, self.fleet.aligned
-        assert state.mix is not None
-        assert state.own is not None
-        mix, own = (state.mix, state.own) if aligned else (state.mix.take(self.pool, 1), state.own.take(self.pool))
-        self.fleet.curves.mix(times, self.ask.isl, self.ask.osl, self.n_run, mix, own)
+    def at_pool(self, of_pools: Floats) -> Floats:
+        """An array over pools as one over deployments."""
+        return of_pools if self.fleet.aligned else of_pools.take(self.pool)
 
     def _judge(self) -> None:
         """Who could take the task, and who keeps the SLOs."""
@@ -243,15 +184,10 @@ class Assessment:
             if limit.hard:
                 able = _and(able, share <= 1.0)
             self.used = share if self.used is None else np.maximum(self.used, share)
-        if self.used is not None:
-            # NaN sorts last: it ranks with the missed ones.
-            rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
-        if state.tpot_ms is not None:
-            promised = state.tpot_ms if fleet.aligned else state.tpot_ms.take(self.pool)
-            rank = rank + (self.tpot_ms > promised) * HARM
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
-        self.rank: Ints = rank
+        self.known_rank: Ints = rank
+        """1 for an unknown KV pool, and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
@@ -259,6 +195,28 @@ class Assessment:
             free = _and(free, self.held + self.units <= fleet.blocks)
         self.feasible = _and(able, free) if free is not None else able
         """Those of them that can take it now; ``None``: all."""
+
+    @cached_property
+    def rank(self) -> Ints:
+        """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
+        rank = self.known_rank
+        if self.used is not None:
+            # NaN sorts last: it ranks with the missed ones.
+            rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
+        harm = self.harm
+        if harm is not None:
+            rank = rank + (harm > _HARMFUL) * HARM
+        return rank
+
+    @cached_property
+    def own_miss(self) -> Floats | None:
+        """How likely the task is to miss an SLO of its own; ``None``: it has none."""
+        return misses.own(self)
+
+    @cached_property
+    def harm(self) -> Floats | None:
+        """How many others are expected to miss an SLO because of it, soon; ``None``: nobody there has one."""
+        return misses.harm(self)
 
     def judged_ms(self, limit: Limit) -> Floats:
         """What an SLO is held against: the mean; another statistic by its measured ratio, else the high end."""
@@ -283,24 +241,28 @@ class Assessment:
 
     def order(self, objective: Objective) -> NDArray[np.intp]:
         """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
-        score = objective(self)
-        if self.used is not None:
-            score = np.where(self.rank < MISSED, score, self.used)
-        rank = self.rank if self.feasible is None else np.where(self.feasible, self.rank, INFEASIBLE)
+        score, rank = objective(self), self.known_rank
+        if not objective.weighs_slos:
+            rank = self.rank
+            if self.used is not None:
+                score = np.where(rank < MISSED, score, self.used)
+        if self.feasible is not None:
+            rank = np.where(self.feasible, rank, INFEASIBLE)
         ranked = np.lexsort((self.in_flight, score, rank))
         return ranked[: len(ranked) if self.feasible is None else int(self.feasible.sum())]
 
     def best(self, objective: Objective) -> int | None:
         """The first of ``order``; ``None`` when nothing is feasible."""
         score = objective(self)
-        key = score * _SCALE.take(self.rank)
+        rank = self.known_rank if objective.weighs_slos else self.rank
+        key = score * _SCALE.take(rank)
         if self.feasible is not None:
             key = np.where(self.feasible, key, np.inf)
         least = np.fmin.reduce(key)
         equal = key == least
         # One that lacks nothing and has no equal. All else (nothing is known, equals, SLOs that are missed, and are
         # then compared by how far) is sorted.
-        if 0.0 < least < np.inf and np.count_nonzero(equal) == 1 and not self.rank[best := int(equal.argmax())]:
+        if 0.0 < least < np.inf and np.count_nonzero(equal) == 1 and not rank[best := int(equal.argmax())]:
             return best
         ordered = self.order(objective)
         return int(ordered[0]) if len(ordered) else None
@@ -315,9 +277,11 @@ class Assessment:
 
     @property
     def gpu_seconds(self) -> Floats:
-        """Accelerator-seconds that one sibling takes while the group is there: GPUs x E2E / siblings."""
-        seconds: Floats = self.e2e_ms * (0.001 / self.ask.concurrency)
-        seconds *= self.fleet.gpus
+        """Accelerator-seconds that the request takes about: until its first token, which it has for itself, and its
+        share of the steps after that, of ``SHARED_BY``."""
+        seconds: Floats = self.tpot_ms * ((self.ask.osl - 1.0) / SHARED_BY)
+        seconds += self.ttft_ms
+        seconds *= self.fleet.gpu_ms
         return seconds
 
     def extrapolated(self, d: int) -> bool:

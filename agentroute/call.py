@@ -246,6 +246,7 @@ class Call:
             for event in self.adapter.events(data):
                 if self._assembly.add(event) and self._ttft_s is None:
                     self._ttft_s = self._elapsed_s()
+                    self.lease.first_token()
                 self.ready.append(event)
         if chunk is None:
             if self._assembly.finish_reason is None:

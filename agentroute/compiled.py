@@ -69,6 +69,8 @@ class CompiledFleet:
     lacks: Ints
     """Bits of the capabilities that it is known not to have."""
     gpus: Floats
+    gpu_ms: Floats
+    """``gpus`` in seconds per millisecond, 1 GPU where their number is unknown."""
     usd_per_second: Floats
     """For all its accelerators together."""
     usd_per_input_token: Floats
@@ -118,6 +120,7 @@ class CompiledFleet:
             offers=np.array([_bits(d, True) for d in deployments], dtype=np.int64),
             lacks=np.array([_bits(d, False) for d in deployments], dtype=np.int64),
             gpus=np.array([d.profile.accelerators or np.nan for d in deployments], dtype=np.float64),
+            gpu_ms=np.array([(d.profile.accelerators or 1) / 1_000.0 for d in deployments]),
             usd_per_second=prices[:, 0],
             usd_per_input_token=prices[:, 1],
             usd_per_output_token=prices[:, 2],

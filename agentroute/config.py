@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,8 +15,8 @@ from agentroute.errors import ConfigError, UnknownNameError, UsageError, suggest
 from agentroute.files import locate, parse, read_text, validate
 from agentroute.fleet import Deployment, Fleet, check_url
 from agentroute.latency.points import Statistic
-from agentroute.origin import Flag, Frozen, Name, Positive
-from agentroute.policy import OBJECTIVES
+from agentroute.origin import Flag, Frozen, Name, Positive, Tokens
+from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.task import Slo
@@ -87,7 +89,7 @@ class RouteConfig(Frozen):
     """What applies to the tasks of one route."""
 
     objective: str | None = None
-    """fit, cost or latency; default: the file's objective."""
+    """fit, cost, latency, quality or one of the file's own; default: the file's objective."""
     ttft_ms: Positive | SloTable | None = None
     """Time to the first token in milliseconds; a bare number is a soft mean."""
     tpot_ms: Positive | SloTable | None = None
@@ -96,11 +98,10 @@ class RouteConfig(Frozen):
     """Time to the whole answer in seconds; a bare number is a soft mean."""
     allow: tuple[Name, ...] | None = Field(None, min_length=1)
     """Names of the deployments that may be chosen; default: all."""
-
-    @field_validator("objective")
-    @classmethod
-    def _objective_exists(cls, value: str | None) -> str | None:
-        return _objective(value)
+    quality: dict[Name, float] = Field(default_factory=dict)
+    """By skill, the least quality that a model must have, on the scale of the file's own table; default: any."""
+    p95_output_tokens: Tokens | None = None
+    """So long at most are 95 of 100 answers: what is held in the KV pool for one at first; default: all it may be."""
 
 
 class Config(Frozen):
@@ -109,20 +110,19 @@ class Config(Frozen):
     format: Literal[1] = 1
     """The version of this file format; default 1."""
     objective: str = "fit"
-    """What routes optimise unless they say otherwise: fit, cost or latency; default fit."""
+    """What routes optimise unless they say otherwise: fit, cost, latency, quality or an own one; default fit."""
     deployments: tuple[DeploymentConfig, ...] = Field(min_length=1, max_length=1_000)
     """The running server groups."""
     prices: dict[Name, Positive] = Field(default_factory=dict)
     """What you pay: US dollars for an hour of one accelerator, by its name; default: the shipped table."""
+    quality: dict[Name, dict[Name, float]] = Field(default_factory=dict)
+    """By model and skill, how good it is, on a scale of your own; default: nobody says."""
+    objectives: dict[Name, Annotated[str, Field(pattern=r"^[\w.]+:\w+$", max_length=500)]] = Field(default_factory=dict)
+    """Your own objectives by name, each a function as ``module:function``; default none."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
     _path: Path = PrivateAttr(default=Path("agentroute.toml"))
     _profiles: tuple[Profile, ...] = PrivateAttr(default=())
-
-    @field_validator("objective")
-    @classmethod
-    def _objective_exists(cls, value: str) -> str:
-        return _objective(value) or value
 
     @classmethod
     def load(cls, path: str | Path) -> Config:
@@ -156,11 +156,31 @@ class Config(Frozen):
                 tpot_ms=_slo(route.tpot_ms),
                 deadline_s=_slo(route.deadline_s),
                 allow=frozenset(route.allow) if route.allow is not None else None,
+                quality=route.quality,
+                p95_output_tokens=route.p95_output_tokens,
             )
             for name, route in self.routes.items()
         ]
 
+    def own_objectives(self) -> dict[str, Score]:
+        """The functions that ``objectives`` names; raises ``ConfigError`` for one that is not there."""
+        return {name: self._function(name, where) for name, where in self.objectives.items()}
+
+    def _function(self, name: str, where: str) -> Score:
+        module, _, function = where.partition(":")
+        try:
+            found: Score = getattr(import_module(module), function)
+        except (ImportError, AttributeError) as problem:
+            said = f"{where!r} cannot be imported ({problem}); it must be a module and a function in it"
+            raise ConfigError(said, path=self._path, key=f"objectives.{name}") from None
+        return found
+
     def _check_names(self, text: str) -> None:
+        for key, objective in self._named_objectives():
+            if objective not in (objectives := {*OBJECTIVES, *self.objectives}):
+                message = f"there is no objective {objective!r}; {suggest(objective, objectives)}"
+                line = locate(text, self._path, key)
+                raise ConfigError(message, path=self._path, key=".".join(key), line=line)
         for name in self.prices:
             if name not in (known := shipped().accelerator_names):
                 message = f"there is no accelerator {name!r}; {suggest(name, known)}"
@@ -176,6 +196,12 @@ class Config(Frozen):
                     line = locate(text, self._path, ("routes", route, "allow"))
                     message = f"there is no deployment {name!r}; {suggest(name, names)}"
                     raise ConfigError(message, path=self._path, key=f"routes.{route}.allow", line=line)
+
+    def _named_objectives(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield ("objective",), self.objective
+        for name, route in self.routes.items():
+            if route.objective is not None:
+                yield ("routes", name, "objective"), route.objective
 
     def _profile(self, i: int, text: str) -> Profile:
         name = self.deployments[i].profile
@@ -204,12 +230,6 @@ class Config(Frozen):
     def _error(self, message: str, text: str, i: int, key: str) -> ConfigError:
         line = locate(text, self._path, ("deployments", i, key))
         return ConfigError(message, path=self._path, key=f"deployments[{i}].{key}", line=line)
-
-
-def _objective(value: str | None) -> str | None:
-    if value is not None and value not in OBJECTIVES:
-        raise ValueError(f"there is no objective {value!r}; {suggest(value, OBJECTIVES)}")
-    return value
 
 
 def _slo(value: float | SloTable | None) -> float | Slo | None:

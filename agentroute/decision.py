@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agentroute.assessment import Assessment, Metric
+from agentroute.assessment import Assessment
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.estimate import Estimate
 from agentroute.fleet import Deployment
+from agentroute.inputs import Metric
 from agentroute.latency.points import Point
 from agentroute.origin import ORIGINS
 from agentroute.policy import objective

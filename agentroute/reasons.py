@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from agentroute.assessment import MISSED, SLO_STEP, Assessment, Limit, Metric
+from agentroute.assessment import MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
 from agentroute.fleet import Deployment
+from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, objective
 from agentroute.serving import closed_loop
@@ -114,10 +115,22 @@ def measure(a: Assessment, d: int, objective_name: str) -> str:
             return f"${value:.3g} per request"
         case "latency":
             return f"{milliseconds(value)} to the answer"
-        case _ if a.fleet.known_pool[d]:
-            return f"its KV pool {value:.1%} full" if value <= 1 else f"{value:.1f} times its KV pool"
+        case "fit":
+            return ", ".join(_scarcity(a, d))
         case _:
-            return f"{value:.3g} GPU-seconds per request"
+            return f"{value:.3g}"
+
+
+def _scarcity(a: Assessment, d: int) -> Iterator[str]:
+    """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
+    if a.own_miss is not None and a.own_miss[d] >= 0.005:
+        yield f"{a.own_miss[d]:.0%} likely to miss its SLO"
+    if a.harm is not None and a.harm[d] >= 0.005:
+        yield f"{a.harm[d]:.2g} others there expected to miss theirs because of it"
+    yield f"{a.gpu_seconds[d]:.3g} GPU-seconds"
+    if a.fleet.known_pool[d]:
+        full = float((a.held[d] + a.units[d] * a.ask.concurrency) / a.fleet.blocks[d])
+        yield f"its KV pool {full:.1%} full" if full <= 1 else f"{full:.1f} times its KV pool"
 
 
 def sources(deployment: Deployment, times: Sequence[Estimate] = ()) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The router's own queue: who waits for room, in which order, and for how long about.
 
-A request waits here rather than in an engine's queue: here it can still go elsewhere, and does not slow down those that
-run. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due before the
-others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for ever.
+A request that finds no room waits here rather than in an engine's queue: here it can still go elsewhere, and nothing is
+over-committed. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due
+before the others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for
+ever.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from agentroute.router import Lease
 
 AGE_S = 30.0
-"""Who has waited so long counts as one priority higher, and is placed even where it makes others slower. Assumed."""
+"""Who has waited so long counts as one priority higher. Assumed."""
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
 MOST_TRIED = 64
@@ -37,9 +38,8 @@ class Delay:
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
 
 
-Place = Callable[[Task, float, frozenset[int], bool], "Lease | Delay"]
-"""Place a task that has waited so many seconds, but in none of these pools; at any price, or only where it harms
-nobody. Raises what it is refused with."""
+Place = Callable[[Task, float, frozenset[int]], "Lease | Delay"]
+"""Place a task that has waited so many seconds, but in none of these pools. Raises what it is refused with."""
 
 
 class Ticket:
@@ -152,7 +152,7 @@ class Waiting:
                 ticket.delay = delayed[ticket.task]
                 continue
             try:
-                found = self._place(ticket.task, waited_s, frozenset(reserved), waited_s >= AGE_S)
+                found = self._place(ticket.task, waited_s, frozenset(reserved))
             except AgentrouteError as refused:
                 ticket._finish(None, refused)
                 done.append(ticket)

@@ -11,12 +11,13 @@ from fleets import fleet, fleets, grid, point, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentroute.assessment import VERSION_BAND, Ask, Assessment, Limit, State
+from agentroute.assessment import VERSION_BAND, Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Candidate
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import Estimate
 from agentroute.fleet import Fleet
+from agentroute.inputs import Ask, Limit, State
 from agentroute.policy import OBJECTIVES
 from agentroute.profile import Profile
 from agentroute.router import Router

@@ -162,3 +162,40 @@ def test_a_price_for_what_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
 def test_a_model_id_on_the_wire_may_be_a_path(tmp_path: Path) -> None:
     text = CONFIG.replace('name = "', 'served_model = "/models/Llama-3-8B"\nname = "', 1)
     assert Config.load(written(tmp_path, text)).fleet().deployments[0].served_model == "/models/Llama-3-8B"
+
+
+OWN = 'objective = "busiest"\n\n[objectives]\nbusiest = "own_objective:busiest"\n\n[[deployments]]'
+
+
+def own(text: str) -> str:
+    """CONFIG with an objective of its own."""
+    return text.replace('objective = "latency"\n\n[[deployments]]', OWN, 1)
+
+
+def test_an_objective_of_ones_own_is_named_in_the_file(tmp_path: Path) -> None:
+    made = Router.from_config(written(tmp_path, own(CONFIG)))
+    with made.acquire(Task(context_tokens=100)) as lease:
+        assert made.decide(Task(context_tokens=100)).deployment == lease.deployment.name
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("own_objective:nothing", "'own_objective:nothing' cannot be imported"),
+        ("not_a_module:busiest", "'not_a_module:busiest' cannot be imported"),
+    ],
+)
+def test_an_objective_that_is_not_there_is_a_mistake(tmp_path: Path, where: str, said: str) -> None:
+    path = written(tmp_path, own(CONFIG).replace("own_objective:busiest", where))
+    with pytest.raises(ConfigError, match=said):
+        Router.from_config(path)
+
+
+def test_qualities_and_floors_come_from_the_file(tmp_path: Path) -> None:
+    table = '\n[quality.qwen3-32b]\ncode = 0.7\n\n[quality."llama-3.1-8b"]\ncode = 0.3\n'
+    route = "[routes.batch]\nquality = { code = 0.5 }\np95_output_tokens = 200\n"
+    made = Router.from_config(written(tmp_path, CONFIG.replace("[routes.batch]\n", route) + table))
+    decision = made.decide(Task(context_tokens=100, route="batch"))
+    assert [candidate.deployment for candidate in decision.candidates] == ["one"]
+    with made.acquire(Task(context_tokens=100, max_output_tokens=4_000, route="batch", deadline_s=600)) as lease:
+        assert lease.decision._assessment.ask.held_tokens == 300

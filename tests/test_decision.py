@@ -66,8 +66,13 @@ def test_an_explanation_reads_like_this() -> None:
     assert lines[2].split() == ["deployment", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV", "free", "USD"]
     assert [line.split()[:2] for line in lines[3:6]] == [["1", "big"], ["2", "small"], ["3", "unknown"]]
     assert lines[7].startswith(" 1. big: keeps TTFT of 200 ms with ")
-    assert lines[7].endswith("% to spare; best by fit: its KV pool 7.7% full")
-    assert lines[8] == " 2. small: fit: its KV pool 34.5% full against its KV pool 7.7% full"
+    assert lines[7].endswith(
+        "% to spare; best by fit: 1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
+    )
+    assert lines[8].startswith(" 2. small: fit: ")
+    assert lines[8].endswith(
+        "its KV pool 34.5% full against 1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
+    )
     assert lines[9] == " 3. unknown: TTFT unknown, so no SLO on it can be promised"
     assert lines[11:13] == [
         "refused:",

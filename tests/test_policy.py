@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from fleets import fleet, profile, router, task
+from numpy.typing import NDArray
 
-from agentroute.assessment import Metric
+from agentroute.assessment import Assessment
 from agentroute.errors import UnknownNameError, UsageError
-from agentroute.policy import OBJECTIVES, SLO_MARGIN, objective
+from agentroute.fleet import Deployment, Fleet
+from agentroute.inputs import Metric
+from agentroute.policy import OBJECTIVES, SLO_MARGIN, blend, cost, latency, objective, within
 from agentroute.reasons import NAMES
 from agentroute.route import Route
 from agentroute.router import Router
@@ -19,7 +23,7 @@ from agentroute.task import Slo, Task
 
 def test_an_objective_is_found_by_name() -> None:
     assert {name: objective(name) for name in OBJECTIVES} == dict(OBJECTIVES)
-    assert set(OBJECTIVES) == {"cost", "fit", "latency"}
+    assert set(OBJECTIVES) == {"cost", "fit", "latency", "quality"}
     assert set(NAMES) == set(get_args(Metric))
 
 
@@ -92,7 +96,64 @@ def test_a_task_comes_before_its_route_and_a_route_before_the_router() -> None:
     assert made.decide(Task(context_tokens=1, route="r", objective="latency")).objective == "latency"
 
 
-@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+QUALITY = {"large": {"code": 0.9, "prose": 0.2}, "small": {"code": 0.4, "prose": 0.6}}
+
+
+def served(*models: str, **options: Any) -> Router:
+    """A deployment of each model, alike in all else; an unknown one has none."""
+    deployments = [Deployment(name, profile(name), served_model=name) for name in models]
+    return Router(Fleet(deployments), **options)
+
+
+@pytest.mark.parametrize(
+    ("floors", "best"),
+    [
+        pytest.param({"code": 0.1}, "large", id="the skill that is named"),
+        pytest.param({"prose": 0.1}, "small", id="another"),
+        pytest.param({}, "large", id="all of them, on average"),
+    ],
+)
+def test_quality_takes_the_model_that_is_best_at_what_is_asked_for(floors: dict[str, float], best: str) -> None:
+    r = served("small", "unheard-of", "large", objective="quality", quality=QUALITY)
+    assert r.decide(Task(context_tokens=100, quality=floors)).deployment == best
+
+
+def test_quality_without_a_table_is_a_mistake() -> None:
+    with pytest.raises(UsageError, match="needs a table of models and skills"):
+        served("large", objective="quality").decide(task())
+
+
+@pytest.mark.parametrize(("floor", "left"), [(0.3, {"large", "small"}), (0.5, {"large"})])
+def test_a_model_below_a_floor_is_refused(floor: float, left: set[str]) -> None:
+    decision = served("small", "unheard-of", "large", quality=QUALITY).decide(
+        Task(context_tokens=100, quality={"code": floor})
+    )
+    assert {candidate.deployment for candidate in decision.candidates} == left
+
+
+def test_an_objective_of_ones_own_is_a_function_with_a_name() -> None:
+    def alphabetical(a: Assessment) -> NDArray[np.float64]:
+        names = [deployment.name for deployment in a.fleet.deployments]
+        return np.argsort(np.argsort(names)).astype(float)
+
+    r = served("b", "a", "c", objective="abc", objectives={"abc": alphabetical})
+    assert r.decide(task()).deployment == "a"
+
+
+def test_objectives_can_be_blended_and_narrowed() -> None:
+    cheap, fast = profile("cheap", usd_per_hour=1.0), profile("fast", speed=2.0, usd_per_hour=4.0)
+    middle = profile("middle", speed=1.6, usd_per_hour=1.7)
+    objectives = {
+        "both": blend((cost, 1.0), (latency, 1.0)),
+        "thrifty": within(0.2, cost, latency),
+        "lavish": within(9.0, cost, latency),
+    }
+    r = Router(fleet(cheap, fast, middle), objectives=objectives)
+    chosen = {name: r.decide(replace(task(), objective=name)).deployment for name in objectives}
+    assert chosen == {"both": "middle", "thrifty": "middle", "lavish": "fast"}
+
+
+@pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"quality"}))
 def test_an_objective_scores_every_deployment(name: str) -> None:
     deployments = fleet(profile("a", kv_blocks=500), profile("b", points=()), profile("c", usd_per_hour=1.0))
     decision = Router(deployments).decide(task())

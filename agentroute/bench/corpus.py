@@ -102,29 +102,27 @@ class Corpus:
 
 def together(corpus: Corpus, samples: Sequence[int], tokenizers: Sequence[int]) -> Matrix:
     """One set of weights for several tokenizers."""
-    x = np.vstack([corpus.characters[samples]] * len(tokenizers))
     prior = np.array([ASSUMED[feature] for feature in FEATURES])
-    # Of one sample the tokenizers' errors go together: they count as one.
-    return fit(x, corpus.counts[np.ix_(samples, tokenizers)].T.reshape(-1), prior, SPREAD, len(samples))
+    return fit(corpus.characters[samples], corpus.counts[np.ix_(samples, tokenizers)], prior, SPREAD)
 
 
 def own(corpus: Corpus, samples: Sequence[int], tokenizer: int, prior: Matrix) -> Matrix:
     """One tokenizer's weights; where its samples say little, they stay near ``prior``."""
-    return fit(corpus.characters[samples], corpus.counts[samples, tokenizer], prior, OWN_SPREAD, len(samples))
+    return fit(corpus.characters[samples], corpus.counts[np.ix_(samples, [tokenizer])], prior, OWN_SPREAD)
 
 
-def fit(x: Matrix, tokens: Matrix, prior: Matrix, spread: float, samples: int) -> Matrix:
-    """Weights, none below 0, that make ``x @ weights`` near ``tokens``.
+def fit(x: Matrix, tokens: Matrix, prior: Matrix, spread: float) -> Matrix:
+    """Weights, none below 0, that make ``x @ weights`` near every column of ``tokens`` (samples x tokenizers).
 
-    They are the most likely ones when each of so many samples has a relative error of ``ERROR`` and each weight is
-    ``spread`` from ``prior``.
+    They are the most likely ones when each sample has a relative error of ``ERROR``, which all tokenizers share, and
+    each weight is ``spread`` from ``prior``.
 
     Solved as non-negative least squares by the active set: Lawson and Hanson, Solving Least Squares Problems (1974).
     """
-    a = x / tokens[:, np.newaxis]
-    hold = (ERROR / spread) ** 2 / samples
-    g = a.T @ a / len(a) + hold * np.eye(len(prior))
-    r = a.mean(axis=0) + hold * prior
+    hold = (ERROR / spread) ** 2
+    inverse = 1.0 / tokens
+    g = (x * (inverse**2).mean(axis=1)[:, np.newaxis]).T @ x + hold * np.eye(len(prior))
+    r = x.T @ inverse.mean(axis=1) + hold * prior
     scale = np.sqrt(np.diag(g))
     g, r = g / np.outer(scale, scale), r / scale
     free = np.ones(len(r), dtype=bool)
@@ -166,15 +164,14 @@ def held_out(corpus: Corpus) -> HeldOut:
     for sample, x in enumerate(corpus.characters):
         others = [other for other in range(shape[0]) if other != sample]
         prior = together(corpus, others, everyone)
-        families = np.array([own(corpus, others, tokenizer, prior) for tokenizer in everyone])
         for tokenizer in everyone:
-            made["own"][sample, tokenizer] = x @ families[tokenizer]
-            made["own_upper"][sample, tokenizer] = x @ with_margin(tuple(families[tokenizer]), MARGIN)
+            weights = own(corpus, others, tokenizer, prior)
+            made["own"][sample, tokenizer] = x @ weights
+            made["own_upper"][sample, tokenizer] = x @ with_margin(tuple(weights), MARGIN)
             rest = [other for other in everyone if other != tokenizer] or [tokenizer]
-            large = [other for other in rest if other in corpus.large] or rest
-            made["generic"][sample, tokenizer] = x @ together(corpus, others, large)
-            most = tuple(families[rest].max(axis=0))
-            made["generic_upper"][sample, tokenizer] = x @ with_margin(most, GENERIC_MARGIN, GENERIC_FLOORS)
+            value, most = _generic(corpus, others, rest)
+            made["generic"][sample, tokenizer] = x @ value
+            made["generic_upper"][sample, tokenizer] = x @ with_margin(tuple(most), GENERIC_MARGIN, GENERIC_FLOORS)
     characters = np.array([float(len(text)) for text in corpus.texts])
     by_size = np.repeat(characters[:, np.newaxis] / 4.0, shape[1], axis=1)
     return HeldOut(**made, by_size=by_size, counts=corpus.counts)
@@ -189,8 +186,15 @@ def fingerprints(corpus: Corpus) -> dict[str, tuple[float, ...]]:
 
 def generic(corpus: Corpus) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """The generic weights: of the value, and the largest of any tokenizer's."""
-    value = together(corpus, range(len(corpus.samples)), corpus.large)
-    return _rounded(value), _rounded(np.array(list(fingerprints(corpus).values())).max(axis=0))
+    value, most = _generic(corpus, range(len(corpus.samples)), range(len(corpus.tokenizers)))
+    return _rounded(value), _rounded(most)
+
+
+def _generic(corpus: Corpus, samples: Sequence[int], tokenizers: Sequence[int]) -> tuple[Matrix, Matrix]:
+    prior = together(corpus, samples, tokenizers)
+    most = np.max([own(corpus, samples, tokenizer, prior) for tokenizer in tokenizers], axis=0)
+    large = [tokenizer for tokenizer in tokenizers if tokenizer in corpus.large] or tokenizers
+    return together(corpus, samples, large), most
 
 
 def _rounded(weights: Matrix) -> tuple[float, ...]:

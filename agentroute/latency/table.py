@@ -44,8 +44,8 @@ class CurveTable:
         self.curves = tuple(curves)
         known = [curve for curve in self.curves if curve is not None]
         axes = [_NO_AXIS if curve is None else curve.axes[2] for curve in self.curves]
-        brackets = sum(len(axis) - 1 for axis in axes)
-        cells = max(4, MOST_BYTES * len(axes) // (_BYTES_PER_BRACKET * max(1, brackets)))
+        self._brackets = sum(len(axis) - 1 for axis in axes)
+        cells = max(4, MOST_BYTES * len(axes) // (_BYTES_PER_BRACKET * self._brackets))
         self._isl, self._osl = _union([curve.axes[0] for curve in known], [curve.axes[1] for curve in known], cells)
         self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
         # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
@@ -61,6 +61,7 @@ class CurveTable:
             )
             for name in ("coefficients", "least")
         )
+        self._mixing = np.ascontiguousarray(self._coefficients[1].T[[2, 4, 5]])
 
     def at(
         self,
@@ -73,9 +74,9 @@ class CurveTable:
     ) -> Array:
         """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
 
-        The load is given in logarithms; ``ln_n`` has shape (d,). ``cached_tokens`` of each prompt are in the KV cache
-        already; ``resident_tokens`` are there of all requests together, where it is not n times the mean context.
-        Both change the times by what their physics says.
+        The load is given in logarithms; ``ln_n`` has shape (d,), or (2, d) for a load of TTFT and one of TPOT.
+        ``cached_tokens`` of each prompt are in the KV cache already; ``resident_tokens`` are there of all requests
+        together, where it is not n times the mean context. Both change the times by what their physics says.
         """
         isl, osl, rows = self._isl_places, self._osl_places, self._rows
         i = min(max(bisect_right(isl, ln_isl) - 1, 0), len(isl) - 2)
@@ -87,9 +88,12 @@ class CurveTable:
         weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), np.float32)
         blend = weights[:2].dot(rows[first : first + 2])
         blend += weights[2:].dot(rows[last : last + 2])
-        lines = blend.reshape(4, -1).take(self._knots.searchsorted(ln_n + self._shift, "right"), 1)
-        logarithms: Any = ln_n * lines[2:]  # in double precision, as ln_n is
-        logarithms += lines[:2]
+        if ln_n.ndim == 1:
+            ln_n = np.array((ln_n, ln_n))
+        brackets = self._knots.searchsorted(ln_n + self._shift, "right")
+        brackets[1] += self._brackets
+        logarithms: Any = ln_n * blend.take(brackets + 2 * self._brackets)  # in double precision, as ln_n is
+        logarithms += blend.take(brackets)
         result: Array = np.exp(logarithms, out=logarithms)
         if cached_tokens or resident_tokens is not None:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
@@ -98,57 +102,54 @@ class CurveTable:
     def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
-        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d).
+        ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d), or (2, t, d) for a load of TTFT and one of TPOT.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
         u, v = u[:, None], v[:, None]
+        if ln_n.ndim == 2:
+            ln_n = np.array((ln_n, ln_n))
         brackets = self._knots.searchsorted(ln_n + self._shift, side="right")
-        count, flat = self._rows.shape[1] // 4, self._rows.reshape(-1)
-        lines = np.zeros((4, *ln_n.shape), np.float32)
+        brackets[1] += self._brackets
+        flat, lines = self._rows.reshape(-1), np.zeros((2, *ln_n.shape), np.float32)
         for x, along in ((i, 1.0 - u), (i + 1, u)):
             for y, across in ((j, 1.0 - v), (j + 1, v)):
-                weight, places = (
-                    (along * across).astype(np.float32),
-                    brackets + ((x * len(self._osl) + y) * 4 * count)[:, None],
-                )
-                for line in lines:
-                    line += weight * flat.take(places)
-                    places += count
-        lines[2:] *= ln_n
-        logarithms = lines[:2].astype(np.float64)
-        logarithms += lines[2:]
+                weight = (along * across).astype(np.float32)
+                places = brackets + ((x * len(self._osl) + y) * (4 * self._brackets))[:, None]
+                lines[0] += weight * flat.take(places)
+                lines[1] += weight * flat.take(places + 2 * self._brackets)
+        logarithms = lines[1] * ln_n
+        logarithms += lines[0]
         result: Array = np.exp(logarithms, out=logarithms)
         return result
 
     def _changed(
-        self, isl: float, osl: float, n: Array, cached_tokens: float, resident_tokens: Array | float | None
+        self,
+        isl: float,
+        osl: float,
+        n: Array,
+        cached_tokens: float,
+        resident_tokens: Array | float | None,
     ) -> Array:
-        """By how much the times change, shape (2, d)."""
-        after = ttft_terms(isl, n, cached_tokens), tpot_terms(isl, osl, n, cached_tokens, resident_tokens)
-        before = ttft_terms(isl, n), tpot_terms(isl, osl, n)
+        """By how much the times change at the loads ``n`` of TTFT and TPOT, both shape (2, d)."""
+        after = ttft_terms(isl, n[0], cached_tokens), tpot_terms(isl, osl, n[1], cached_tokens, resident_tokens)
+        before = ttft_terms(isl, n[0]), tpot_terms(isl, osl, n[1])
         physics = zip(after, before, self._coefficients, self._least, strict=True)
         return np.stack([_physics(a, c, least) / _physics(b, c, least) for a, b, c, least in physics])
 
-    def mix(self, times: Array, isl: Array | float, osl: Array | float, n: Array, sums: Array, count: Array) -> None:
-        """Change ``times`` (2, ..., d) to what they are among ``count`` requests of other sizes.
+    def mix(self, tpot_ms: Array, isl: Array | float, osl: Array | float, sums: Array, count: Array) -> None:
+        """Change TPOT, shape (..., d), to what it is among ``count`` requests of other sizes.
 
-        ``sums`` are those of ``mix_of`` over them, (4, d): the coefficients say what differs from as many of the task's
+        ``sums`` are those of ``mix_of`` over them, (3, d): the coefficients say what differs from as many of the task's
         own size.
         """
-        own = mix_of(isl, osl)
-        other = sums if isinstance(isl, float) else sums[:, None]
-        other = other - np.multiply.outer(own, count) if isinstance(isl, float) else other - own * count
-        ttft, tpot = self._coefficients[0].T, self._coefficients[1].T
-        slower = tpot[2] * other[0]
-        slower += tpot[4] * other[1]
-        slower += tpot[5] * other[2]
-        slower += times[1]
-        np.maximum(slower, LEAST_OF_MIX * times[1], out=times[1])
-        behind = ttft[5] / np.sqrt(n)
-        behind += ttft[2]
-        behind *= other[3]
-        behind += times[0]
-        np.maximum(behind, LEAST_OF_MIX * times[0], out=times[0])
+        own, coefficients = mix_of(isl, osl), self._mixing
+        slower: Any = 0.0
+        for k in range(3):
+            other = sums[k] - own[k] * count
+            other *= coefficients[k]
+            slower = slower + other
+        slower += tpot_ms
+        np.maximum(slower, LEAST_OF_MIX * tpot_ms, out=tpot_ms)
 
     def cached_share(self, isl: Array | float, n: Array, cached_tokens: Array) -> Array:
         """TTFT with ``cached_tokens`` of the prompt in the KV cache already, over TTFT without."""
@@ -178,12 +179,12 @@ LEAST_OF_MIX = 0.5
 
 
 def mix_of(isl: Array | float, osl: Array | float, cached: float = 0.0) -> Array:
-    """What one request adds to the sums that ``CurveTable.mix`` reads, shape (4, ...): thousands of tokens in the KV
-    cache on average; of its prompt, thousands of tokens, and of attending pairs, per decode step; thousands of tokens.
+    """What one request adds to the sums that ``CurveTable.mix`` reads, shape (3, ...): thousands of tokens in the KV
+    cache on average; of its prompt, thousands of tokens, and of attending pairs, per decode step.
     """
     read = (isl - cached) / THOUSAND
     pairs = read * (2.0 * isl / THOUSAND - read)
-    return np.array(((isl + osl / 2.0) / THOUSAND, read / osl, pairs / osl, read))
+    return np.array(((isl + osl / 2.0) / THOUSAND, read / osl, pairs / osl))
 
 
 _NO_AXIS = np.array([-1.0, 0.0, 1.0])

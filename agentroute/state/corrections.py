@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.assessment import LOADS
+from agentroute.inputs import LOADS
 from agentroute.state.steady import Steady
 
 Latency = Literal["ttft_ms", "tpot_ms"]

@@ -33,7 +33,7 @@ class Hold:
     """What siblings share; ``None``: it has none."""
     shared: Shared | None = None
     mix: Floats | None = None
-    """What it adds to ``Ledger.mix``, shape (4,)."""
+    """What it adds to ``Ledger.mix``, shape (3,)."""
     tpot_ms: float = inf
     """The TPOT that was promised to it; infinite: none."""
     at: float = 0.0
@@ -70,7 +70,7 @@ class Ledger:
     in_flight: Floats = field(init=False)
     """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
     mix: Floats = field(init=False)
-    """Sums of the requests' ``mix``, shape (4, pools)."""
+    """Sums of the requests' ``mix``, shape (3, pools)."""
     tpot_ms: Floats = field(init=False)
     """The least TPOT that was promised to a request there; infinite where none was."""
     total: int = 0
@@ -89,7 +89,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         pools = len(self.capacity)
-        self.held, self.in_flight, self.mix = np.zeros(pools), np.zeros(pools), np.zeros((4, pools))
+        self.held, self.in_flight, self.mix = np.zeros(pools), np.zeros(pools), np.zeros((3, pools))
         self.tpot_ms = np.full(pools, inf)
         self._promises = [[] for _ in range(pools)]
         self._holds = [set() for _ in range(pools)]

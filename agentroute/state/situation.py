@@ -9,8 +9,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.assessment import Assessment, State
+from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
+from agentroute.inputs import State
 from agentroute.latency.table import mix_of
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
@@ -19,6 +20,7 @@ from agentroute.state.breaker import Breaker
 from agentroute.state.corrections import METRICS, Corrections
 from agentroute.state.ledger import Hold, Ledger, Shared
 from agentroute.state.load import Foreign, Load, Others
+from agentroute.state.prefills import Prefills, Reading
 from agentroute.task import Task
 
 Floats = NDArray[np.float64]
@@ -30,6 +32,7 @@ class Placed:
 
     deployment: int
     hold: Hold
+    reading: Reading
     marks: tuple[Mark, ...]
     probe: bool
     """Whether it is the one by which a half-open breaker finds out."""
@@ -46,6 +49,7 @@ class Situation:
         pools = len(fleet.pool_blocks)
         self._fleet = fleet
         self.ledger, self.foreign, self.breaker = Ledger.of(fleet.pool_blocks), Foreign(pools), Breaker(pools)
+        self.prefills = Prefills(pools)
         self.affinity, self.corrections = Affinity(fleet.cache_tokens), Corrections(len(fleet.deployments))
         self.idle = State(np.zeros(pools), np.zeros(pools))
         """With nothing going on."""
@@ -77,6 +81,7 @@ class Situation:
             ledger.mix if own else None,
             ledger.in_flight if own else None,
             ledger.tpot_ms if ledger.promised else None,
+            self.prefills.queue(now),
             self.affinity.warm_tokens(marks_of(task), now) if is_marked(task) else None,
             up,
             shared,
@@ -113,12 +118,16 @@ class Situation:
             self.affinity.learn(pool, marks, now, ask.isl - cached)
         if a.factors is not None:
             times = [times[i] / float(a.factors[i, d]) for i in range(2)]
+        reading = self.prefills.sent(
+            pool, float(a.prefill_ms[d]), now, budget_ms=budget_ms(a, d), turn_room_ms=turn_room_ms(a, d)
+        )
         probe = self.breaker.probe_started(pool, now)
-        return Placed(d, hold, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
+        return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
 
     def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
         """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
         pool = placed.hold.pool
+        self.prefills.ended(placed.reading, now)
         if outcome is None:
             if placed.probe:
                 self.breaker.probe_ended(pool)
@@ -195,6 +204,23 @@ def marks_of(task: Task) -> tuple[Mark, ...]:
 
 def _by_tokens(mark: Mark) -> int:
     return mark.tokens
+
+
+def budget_ms(a: Assessment, d: int) -> float:
+    """What a task placed at ``d`` can lose to others' prompts while it is answered, by its SLOs; infinite: any."""
+    least = inf
+    for limit in a.ask.limits:
+        if limit.metric == "tpot_ms":
+            least = min(least, (limit.limit_ms - float(a.tpot_ms[d])) * a.ask.osl)
+        elif limit.metric == "e2e_ms":
+            least = min(least, limit.limit_ms - float(a.e2e_ms[d]))
+    return least
+
+
+def turn_room_ms(a: Assessment, d: int) -> float:
+    """What it could have waited for the prompts before its own, by the TTFT that it must keep; infinite: any."""
+    least = min((limit.limit_ms for limit in a.ask.limits if limit.metric == "ttft_ms"), default=inf)
+    return least - float(a.prefill_ms[d])
 
 
 def promised_tpot_ms(a: Assessment, d: int) -> float:

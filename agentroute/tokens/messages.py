@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,7 @@ def prompt_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) 
             elif key != "role":
                 calls += len(value) if key == "tool_calls" and isinstance(value, list | tuple) else 0
                 texts.append("".join(_leaves({key: value})))
-    schemas = "\n".join("".join(_leaves(tool)) for tool in tools)
+    schemas = json.dumps(list(tools), ensure_ascii=False, default=str) if tools else ""
     return Prompt("\n".join(texts), schemas, len(messages), calls, images, audio)
 
 

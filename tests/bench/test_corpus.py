@@ -110,13 +110,13 @@ def test_a_count_is_what_the_real_tokenizer_says(llama_one: EmbeddedServer) -> N
 def test_a_fit_finds_weights_that_made_the_counts() -> None:
     values = np.random.default_rng(2)
     x, weights = values.uniform(0, 100, (60, 5)), np.array([0.5, 0.0, 1.0, 0.2, 2.0])
-    found = fit(x, x @ weights, np.full(5, 0.5), 0.5, 60)
+    found = fit(x, (x @ weights)[:, np.newaxis], np.full(5, 0.5), 0.5)
     assert found == pytest.approx(weights, abs=0.03)
 
 
 def test_a_feature_without_samples_stays_as_assumed_and_no_weight_is_below_zero() -> None:
     x = np.array([[10.0, 0.0, 50.0], [20.0, 0.0, 30.0], [30.0, 0.0, 10.0]])
-    found = fit(x, np.array([10.0, 20.0, 30.0]), np.array([0.5, 0.7, 0.5]), 0.5, 3)
+    found = fit(x, np.array([[10.0], [20.0], [30.0]]), np.array([0.5, 0.7, 0.5]), 0.5)
     assert found[1] == pytest.approx(0.7)
     assert (found >= 0.0).all()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentroute.assessment import LOADS
+from agentroute.inputs import LOADS
 from agentroute.state.corrections import (
     DRIFT_SEEN,
     FADE_S,
