@@ -29,6 +29,9 @@ class Baseline:
         self.in_flight[chosen] += 1
         return [Placement(request, chosen)]
 
+    def answers(self, request: Request, now: float) -> None:
+        """Nothing is made of it."""
+
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         assert result.server is not None
         self.in_flight[result.server] -= 1

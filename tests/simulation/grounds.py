@@ -108,7 +108,7 @@ GROUNDS = (
         name="long-and-fast",
         servers=(("long", LONG), ("fast-1", FAST), ("fast-2", FAST), ("fast-3", FAST)),
         mix=Mix(shares=(("session", 0.6), ("long", 0.04), ("burst", 0.04), ("batch", 0.32))),
-        saturation_rps=15.0,
+        saturation_rps=16.0,
     ),
 )
 

@@ -51,7 +51,7 @@ class HeadroomRouter(Router):
     """Chooses the deployment with the most free KV blocks: what spreads load and no more."""
 
     def _objective(self, name: str) -> Objective:
-        return headroom if name == "headroom" else super()._objective(name)
+        return Objective("headroom", headroom) if name == "headroom" else super()._objective(name)
 
 
 def headroom(a: Assessment) -> NDArray[np.float64]:
@@ -85,6 +85,11 @@ class Routed:
             except PoolFull:
                 self._place(request, self.router.decide(task).deployment)
         return self._drain()
+
+    def answers(self, request: Request, now: float) -> None:
+        self.now = now
+        if self.rules.feedback and (lease := self._leases.get(request.number)) is not None:
+            lease.first_token()
 
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         self.now = now

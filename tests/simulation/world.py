@@ -37,6 +37,9 @@ class Policy(Protocol):
     def arrive(self, request: Request, now: float) -> Iterable[Placement]:
         """A request has come."""
 
+    def answers(self, request: Request, now: float) -> None:
+        """The first token of a request has come."""
+
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         """A request that was placed has ended, or its agent has given it up."""
 
@@ -153,8 +156,12 @@ class World:
         self._wake(server)
         for call, is_end in events:
             # An answer that ends in the very step in which its agent gave up ended for nobody.
-            if is_end and call in self._by_call:
+            if call not in self._by_call:
+                continue
+            if is_end:
                 self._ended(self._by_call.pop(call))
+            else:
+                self._policy.answers(self._by_call[call].request, at)
 
     def _gives_up(self, result: Result) -> None:
         if result.ended_at is not None:
