@@ -15,6 +15,8 @@ WARM_UP_S = 150.0
 WINDOW_S = 600.0
 TAIL_S = 100.0
 """The load goes on for so long after the window, so that its last requests meet what the first did."""
+PATIENCE_S = 240.0
+"""No agent waits longer; so long after the window all its requests have ended."""
 
 Make = Callable[[Sequence[Server], int], Policy]
 """A fresh policy for a fleet's servers and a seed."""
@@ -63,10 +65,17 @@ def score(results: Sequence[Result], world: World, window: tuple[float, float]) 
 
 
 def run(
-    ground: Ground, make: Make, rps: float, *, seed: int = 1, warm_up_s: float = WARM_UP_S, window_s: float = WINDOW_S
+    ground: Ground,
+    make: Make,
+    rps: float,
+    *,
+    seed: int = 1,
+    warm_up_s: float = WARM_UP_S,
+    window_s: float = WINDOW_S,
+    tail_s: float = TAIL_S,
 ) -> Score:
     """``rps`` requests a second are offered; the same seed offers everybody the same agents."""
-    until = warm_up_s + window_s + TAIL_S
+    end = warm_up_s + window_s
     world = World(ground.true, make(ground.true, seed))
-    results = world.run(trace(ground.mix, rps, until, seed), until)
-    return score(results, world, (warm_up_s, warm_up_s + window_s))
+    results = world.run(trace(ground.mix, rps, end + tail_s, seed), end + PATIENCE_S + 1.0)
+    return score(results, world, (warm_up_s, end))
