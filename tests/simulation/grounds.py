@@ -168,6 +168,7 @@ def profile(name: str, server: Server, draw: random.Random, *, off: float = OFF)
             max_model_len=server.window,
             max_num_seqs=server.slots,
             kv_pool=KvPool(tokens=server.blocks * BLOCK, block_tokens=BLOCK),
+            prefix_caching=True,
             provenance=SOURCE,
         ),
         measurements=(

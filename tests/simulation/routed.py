@@ -100,7 +100,8 @@ class Routed:
 
     def given_up(self, request: Request, now: float) -> None:
         self.now = now
-        self._tickets.pop(request.number).cancel()
+        if (ticket := self._tickets.pop(request.number, None)) is not None:
+            ticket.cancel()
 
     def observe(self, gauges: Sequence[Gauges], now: float) -> Iterable[Placement]:
         self.now = now
