@@ -15,7 +15,6 @@ from simulation.world import Gauges, Placement, Policy, Result
 from agentroute.assessment import Assessment
 from agentroute.errors import PoolFull
 from agentroute.outcome import Outcome
-from agentroute.policy import Objective
 from agentroute.prefix import Mark
 from agentroute.profile import Profile
 from agentroute.router import Lease, Router
@@ -47,15 +46,8 @@ class Rules:
     objective: str = "fit"
 
 
-class HeadroomRouter(Router):
-    """Chooses the deployment with the most free KV blocks: what spreads load and no more."""
-
-    def _objective(self, name: str) -> Objective:
-        return Objective("headroom", headroom) if name == "headroom" else super()._objective(name)
-
-
 def headroom(a: Assessment) -> NDArray[np.float64]:
-    """The fewest blocks less those that would be free."""
+    """The most free KV blocks: what spreads load and no more."""
     return np.asarray(a.held + a.units - a.fleet.blocks + a.fleet.blocks.max())
 
 
@@ -67,7 +59,9 @@ class Routed:
         self.rules = rules
         known = known if rules.curves else alike(known)
         self.names = [p.name for p in known]
-        self.router = HeadroomRouter(fleet(known), objective=rules.objective, clock=lambda: self.now)
+        self.router = Router(
+            fleet(known), objective=rules.objective, objectives={"headroom": headroom}, clock=lambda: self.now
+        )
         self._tickets: dict[int, Ticket] = {}
         self._leases: dict[int, Lease] = {}
         self._placed: list[Placement] = []
