@@ -132,10 +132,9 @@ def assert_nothing_is_held(by: Router) -> None:
     assert not any(ledger._holds)
     assert not ledger.held.any()
     assert not ledger.in_flight.any()
-    assert not ledger.mix.any()
+    assert not ledger.resident.any()
     assert np.isposinf(ledger.tpot_ms).all()
-    assert not any(by._situation.prefills._keys)
-    assert not by._situation.prefills._any_bound
+    assert not by._situation.prefills._bound
 
 
 class Clock:

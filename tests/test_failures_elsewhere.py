@@ -111,7 +111,7 @@ def test_a_burst_does_not_converge_on_one_server(objective: str, concurrency: in
         task(concurrency=concurrency),
     )
     assert len(Counter(here.decide(asked).deployment for _ in range(16))) == 1, "whoever does not hold, converges"
-    assert chosen(held(here, asked) for _ in range(16)) == {"a": 8, "b": 8}
+    assert min(chosen(held(here, asked) for _ in range(16)).values()) >= 7
 
 
 # ---- two names on one GPU
@@ -199,19 +199,24 @@ def sticky(a: Assessment) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("objective", EVERY)
 def test_affinity_does_not_overload_one_engine(objective: str) -> None:
-    """Thirty steps of one warm conversation's sub-agents, all at once."""
-    of = pair(profile(kv_blocks=40_000, prefixes=True))
+    """Sixty steps of one warm conversation's sub-agents. Up to 24 at once, an engine keeps 8 ms a token."""
+    of = pair(profile(kv_blocks=60_000, prefixes=True))
     first = Task(context_tokens=8_000, max_output_tokens=100, session_id="parent")
-    asked = Task(context_tokens=8_200, max_output_tokens=100, parent_session_id="parent")
+    asked = replace(first, session_id=None, parent_session_id="parent", tpot_ms=Slo(8.0, hard=False))
 
-    def served(r: Router) -> list[str]:
+    def served(r: Router, clock: Clock) -> list[str]:
         r.acquire(replace(first, pin="b")).release()
-        return [held(r, asked).decision.deployment for _ in range(30)]
+        where = []
+        for _ in range(60):
+            clock.now += 0.5
+            where.append(held(r, asked).decision.deployment)
+        return where
 
-    assert set(served(naive(of, sticky))) == {"b"}
-    got = served(Router(of, objective=objective))
-    assert got[:3] == ["b"] * 3, "the warm one is worth some waiting"
-    assert 4 <= got.count("a") <= 15, "and no more"
+    clock = Clock()
+    assert set(served(naive(of, sticky, clock), clock)) == {"b"}
+    got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
+    assert got[0] == "b", "the warm one is worth some waiting"
+    assert 20 <= got.count("a") <= 40, "and no more"
 
 
 # ---- metrics
