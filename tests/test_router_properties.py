@@ -209,7 +209,7 @@ def asks(value: int) -> Task:
         context_tokens=context,
         max_output_tokens=dice.choice([None, 50, 400]),
         concurrency=dice.choice([2, 8]) if siblings else 1,
-        group=dice.choice(["g", "h", None]) if siblings else None,
+        group=dice.choice(["g", "g", None]) if siblings else None,
         shared_prefix_tokens=dice.choice([0, 32, 33, 48]) if siblings else 0,
         tpot_ms=dice.choice([None, Slo(20.0, hard=False)]),
         deadline_s=dice.choice([None, Slo(30.0, hard=False), Slo(5.0)]),
