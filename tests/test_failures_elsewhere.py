@@ -84,7 +84,8 @@ def test_the_fastest_when_idle_is_not_the_fastest_under_load(objective: str) -> 
     idle = np.array([Router(of).decide(task()).candidates[i].e2e_ms.mean for i in range(2)])  # type: ignore[union-attr]
     elsewhere, here = naive(of, lambda a: idle), Router(of, objective=objective, clock=Clock())
     assert len(chosen(held(elsewhere, task()) for _ in range(40))) == 1
-    assert min(chosen(held(here, task()) for _ in range(40)).values()) >= 10
+    served = chosen(held(here, task()) for _ in range(40))
+    assert min(served["fast"], served["slow"]) >= 10
 
 
 # ---- what was never measured counts as nothing
@@ -105,9 +106,9 @@ def test_an_unmeasured_deployment_does_not_get_everything(objective: str, kv_blo
 
 @pytest.mark.parametrize("objective", EVERY)
 @pytest.mark.parametrize("concurrency", [1, 16])
-@pytest.mark.parametrize("apart_s", [0.0, 5.0])
+@pytest.mark.parametrize("apart_s", [0.0, 200.0])
 def test_a_burst_does_not_converge_on_one_server(objective: str, concurrency: int, apart_s: float) -> None:
-    """Whether they come at once, or each when the prompts before it are read and their answers are not done."""
+    """Whether they come at once, or each long after the prompts before it were read, with no answer done."""
     clock, asked = Clock(), task(concurrency=concurrency)
     here = Router(pair(profile(kv_blocks=9_000)), objective=objective, clock=clock)
     assert len(Counter(here.decide(asked).deployment for _ in range(16))) == 1, "whoever does not hold, converges"
@@ -115,7 +116,8 @@ def test_a_burst_does_not_converge_on_one_server(objective: str, concurrency: in
     for _ in range(16):
         leases.append(here.acquire(asked))
         clock.now += apart_s
-    assert min(chosen(leases).values()) >= 6
+    served = chosen(leases)
+    assert min(served["a"], served["b"]) >= 6
 
 
 # ---- two names on one GPU
