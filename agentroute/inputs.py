@@ -97,8 +97,6 @@ class State(NamedTuple):
     """What our own requests there keep in the KV cache on average, in thousands of tokens; ``None``: there are none."""
     own: Floats | None = None
     """How many those are."""
-    tpot_ms: Floats | None = None
-    """The least TPOT that was promised to one of them, infinite where none was; ``None``: none anywhere."""
     queue: Queue | None = None
     """What a prompt meets there; ``None``: nothing, anywhere."""
     cached_tokens: Floats | None = None

@@ -184,7 +184,9 @@ class CurveTable:
         return 0.0 if curve is None else curve.support(ln_isl, ln_osl, ln_n)
 
     def _lone_ttft(self, ln_isl: float) -> Array:
-        return np.log(self.at(ln_isl, self._osl_places[len(self._osl_places) // 2], np.zeros(len(self.curves)))[0])
+        middle = self._osl_places[len(self._osl_places) // 2]
+        alone: Array = np.log(self.at(ln_isl, middle, np.zeros(len(self.curves)))[0])
+        return alone
 
     def _lines(self, curve: Curve | None, n: Array) -> Array:
         """A curve on the table's isl and osl knots, as intercepts and slopes, shape (isl, osl, 4, brackets)."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +32,6 @@ class Hold:
     shared: Shared | None = None
     resident: float = 0.0
     """What it keeps in the KV cache on average, in thousands of tokens."""
-    tpot_ms: float = inf
-    """The TPOT that was promised to it; infinite: none."""
     at: float = 0.0
     """When it was taken, in seconds of the router's clock."""
     prompt_blocks: int = 0
@@ -71,18 +67,13 @@ class Ledger:
     """Requests in flight, by pool; whole numbers, kept as floats since that is how a decision reckons with them."""
     resident: Floats = field(init=False)
     """Sums of the requests' ``resident``, by pool."""
-    tpot_ms: Floats = field(init=False)
-    """The least TPOT that was promised to a request there; infinite where none was."""
     total: int = 0
     """Requests in flight, in all pools."""
-    promised: int = 0
-    """Those of them that were promised a TPOT."""
     overruns: int = 0
     """How often a request grew beyond what its pool has."""
     _siblings: dict[Hashable, int] = field(default_factory=dict)
     _shared: dict[tuple[int, Hashable], list[int]] = field(default_factory=dict)
     """By pool and prefix: how many hold it, and its blocks."""
-    _promises: list[list[float]] = field(init=False)
     _holds: list[set[Hold]] = field(init=False)
     _leaving: list[tuple[float, int, Hold]] = field(default_factory=list)
     _serial: int = 0
@@ -90,8 +81,6 @@ class Ledger:
     def __post_init__(self) -> None:
         pools = len(self.capacity)
         self.held, self.in_flight, self.resident = np.zeros(pools), np.zeros(pools), np.zeros(pools)
-        self.tpot_ms = np.full(pools, inf)
-        self._promises = [[] for _ in range(pools)]
         self._holds = [set() for _ in range(pools)]
 
     @classmethod
@@ -107,7 +96,6 @@ class Ledger:
         *,
         shared: Shared | None = None,
         resident: float = 0.0,
-        tpot_ms: float = inf,
         foreign: float = 0.0,
         at: float = 0.0,
         prompt_blocks: int = 0,
@@ -125,7 +113,7 @@ class Ledger:
                 more = blocks
         if self.held[pool] + more + foreign > self.capacity[pool]:
             return None
-        hold = Hold(pool, blocks, group, shared, resident, tpot_ms, at, prompt_blocks, service_s)
+        hold = Hold(pool, blocks, group, shared, resident, at, prompt_blocks, service_s)
         if shared is not None:
             if standing is None:
                 self._shared[pool, shared.hash] = [1, shared.blocks]
@@ -218,12 +206,3 @@ class Ledger:
             self._siblings[group] = self._siblings.get(group, 0) + count
             if not self._siblings[group]:
                 del self._siblings[group]
-        if hold.tpot_ms < inf:
-            promises = self._promises[pool]
-            if count > 0:
-                insort(promises, hold.tpot_ms)
-            else:
-                del promises[bisect_left(promises, hold.tpot_ms)]
-            self.promised += count
-            self.tpot_ms = self.tpot_ms.copy()
-            self.tpot_ms[pool] = promises[0] if promises else inf

@@ -81,7 +81,6 @@ class Situation:
             total,
             ledger.resident if own else None,
             ledger.in_flight if own else None,
-            ledger.tpot_ms if ledger.promised else None,
             self.prefills.queue(now),
             self.affinity.warm_tokens(marks_of(task), now) if is_marked(task) else None,
             up,
@@ -113,7 +112,6 @@ class Situation:
             group,
             shared=shared,
             resident=(ask.isl + ask.osl / 2.0) / 1_000.0,
-            tpot_ms=promised_tpot_ms(a, d),
             foreign=float(self.foreign.current(now).blocks[pool]),
             at=now,
             prompt_blocks=self._fleet.block_table.units_at(d, ask.context_tokens),
@@ -241,14 +239,3 @@ def turn_room_ms(a: Assessment, d: int) -> float:
     """What it could have waited for the prompts before its own, by the TTFT that it must keep; infinite: any."""
     least = min((limit.limit_ms for limit in a.ask.limits if limit.metric == "ttft_ms"), default=inf)
     return least - float(a.prefill_ms[d])
-
-
-def promised_tpot_ms(a: Assessment, d: int) -> float:
-    """The TPOT that a task placed at ``d`` must keep to keep its SLOs, where it is predicted to; infinite: any."""
-    least = inf
-    for limit in a.ask.limits:
-        if limit.metric == "tpot_ms":
-            least = min(least, limit.limit_ms)
-        elif limit.metric == "e2e_ms" and a.ask.osl > 1:
-            least = min(least, (limit.limit_ms - float(a.ttft_ms[d])) / (a.ask.osl - 1.0))
-    return least if least >= a.tpot_ms[d] else inf
