@@ -82,10 +82,19 @@ def test_long_prompts_do_not_follow_the_average_of_short_ones(objective: str) ->
 def test_the_fastest_when_idle_is_not_the_fastest_under_load(objective: str) -> None:
     of = fleet(profile("fast", speed=1.2, kv_blocks=9_000), profile("slow", kv_blocks=9_000))
     idle = np.array([Router(of).decide(task()).candidates[i].e2e_ms.mean for i in range(2)])  # type: ignore[union-attr]
-    elsewhere, here = naive(of, lambda a: idle), Router(of, objective=objective, clock=Clock())
-    assert len(chosen(held(elsewhere, task()) for _ in range(40))) == 1
-    served = chosen(held(here, task()) for _ in range(40))
-    assert min(served["fast"], served["slow"]) >= 10
+
+    def served(r: Router, clock: Clock) -> Counter[str]:
+        """Of sixty that come so far apart that the prompts before are read, and whose answers are not done."""
+        leases = []
+        for _ in range(60):
+            clock.now += 200.0
+            leases.append(r.acquire(task()))
+        return chosen(leases)
+
+    clock = Clock()
+    assert served(naive(of, lambda a: idle, clock), clock) == {"fast": 60}
+    got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
+    assert min(got["fast"], got["slow"]) >= 20
 
 
 # ---- what was never measured counts as nothing
@@ -176,14 +185,14 @@ def test_a_request_below_the_window_but_over_the_pool_is_refused() -> None:
 
 
 def test_a_large_box_and_a_small_one_do_not_get_equal_traffic() -> None:
-    """Eight GPUs are four times as fast as two, and hold four times as much; a request comes every 50 ms."""
+    """Eight GPUs are four times as fast as two, and hold four times as much; a request comes every 5 s."""
     of = fleet(profile("eight", gpus=8, speed=4.0, kv_blocks=40_000), profile("two", gpus=2, kv_blocks=10_000))
     asked = replace(task(), ttft_ms=Slo(500.0, hard=False), tpot_ms=Slo(10.0, hard=False))
 
     def served(r: Router, clock: Clock) -> Counter[str]:
         leases = []
         for _ in range(100):
-            clock.now += 0.05
+            clock.now += 5.0
             leases.append(r.acquire(asked))
         return chosen(leases)
 
@@ -191,7 +200,7 @@ def test_a_large_box_and_a_small_one_do_not_get_equal_traffic() -> None:
     assert served(naive(of, lambda a: a.in_flight, clock), clock) == {"eight": 50, "two": 50}
     for objective in EVERY:
         got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
-        assert got["eight"] >= 2.5 * got["two"], objective
+        assert got["eight"] >= 2.5 * got["two"] >= 10, objective
 
 
 # ---- affinity
