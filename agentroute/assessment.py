@@ -77,7 +77,8 @@ class Assessment:
         """Blocks that one request would hold, beside those that siblings hold for it already."""
         units = self._blocks(self.ask.held_tokens)
         if self.state.shared is not None:
-            units = units - self.shared_units * self.state.shared.take(self.pool)
+            # A window may leave no more than what is shared; nothing is placed there, but this is divided by.
+            units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
         return units
 
     @property

@@ -100,7 +100,8 @@ class Ticket:
         return self.lease
 
     def _finish(self, lease: Lease | None, refused: AgentrouteError | None) -> None:
-        self.lease, self.refused = lease, refused
+        # A traceback would keep alive what the frames of its callers hold, leases among it.
+        self.lease, self.refused = lease, refused and refused.with_traceback(None)
 
     def _tell(self) -> None:
         if self._on_done is not None:

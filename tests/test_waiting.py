@@ -159,6 +159,18 @@ def test_however_many_wait(many: int) -> None:
     assert desk.placed == ["too long"]
 
 
+def test_a_refusal_that_is_kept_keeps_no_lease_of_its_callers() -> None:
+    r = Router(fleet(profile(kv_blocks=70)))
+
+    def asks() -> Ticket:
+        lease = r.acquire(SMALL)
+        return r.queue(replace(SMALL, context_tokens=5_000 + 0 * lease.blocks))
+
+    kept = asks()
+    assert kept.refused is not None
+    r.acquire(SMALL).release()
+
+
 def test_a_task_that_names_what_is_not_there_is_refused_with_that() -> None:
     with pytest.raises(UnknownNameError, match="there is no route 'nowhere'"):
         one().queue("lost", replace(SMALL, route="nowhere")).result()

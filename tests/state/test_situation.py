@@ -109,6 +109,14 @@ def test_who_shares_more_than_its_sibling_holds_the_more_itself(first: int) -> N
     assert_nothing_is_held(r)
 
 
+def test_a_prefix_as_long_as_the_window_of_another_name_is_no_trouble() -> None:
+    p, short = (profile(kv_blocks=1_000, prefixes=True, window=window) for window in (None, 640))
+    r = Router(Fleet([Deployment("long", p, pool="gpu"), Deployment("short", short, pool="gpu")]))
+    asked = replace(SHARING, max_output_tokens=None)
+    leases = [r.acquire(asked) for _ in range(2)]
+    assert [lease.deployment.name for lease in leases] == ["long"] * 2
+
+
 # ---- what is held for an answer
 
 ROUTED = Route(name="default", p95_output_tokens=100)
