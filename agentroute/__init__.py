@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
     from agentroute.group import Group as Group
+    from agentroute.lease import Lease as Lease
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
-    from agentroute.router import Lease as Lease
     from agentroute.router import Router as Router
     from agentroute.shape.model import Model as Model
     from agentroute.spread import Placement as Placement
@@ -79,7 +79,7 @@ _HOME = {
     "Fleet": "fleet",
     "Group": "group",
     "Headroom": "decision",
-    "Lease": "router",
+    "Lease": "lease",
     "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
     "Placement": "spread",

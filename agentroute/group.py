@@ -16,7 +16,7 @@ from agentroute.state.situation import Placed, Situation
 from agentroute.task import Task
 
 if TYPE_CHECKING:
-    from agentroute.router import Lease
+    from agentroute.lease import Lease
 
 
 def first_wave(

@@ -27,7 +27,7 @@ SLO_MARGIN = 0.3
 
 MISS_PER_GPU_SECOND = 0.04
 """What a GPU-second counts against an SLO that is missed: little, so that work decides where no SLO is at stake."""
-MISS_PER_SECOND = 0.02
+MISS_PER_SECOND = 0.004
 """What a second until the answer counts against one, for a task without an SLO."""
 MISS_PER_POOL = 0.02
 """What a whole KV pool counts against one."""

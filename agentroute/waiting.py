@@ -24,7 +24,7 @@ from agentroute.route import Route, soft
 from agentroute.task import PRIORITIES, Task, slo
 
 if TYPE_CHECKING:
-    from agentroute.router import Lease
+    from agentroute.lease import Lease
 
 AGE_S = 30.0
 """Who has waited so long counts as one priority higher. Assumed."""

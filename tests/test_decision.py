@@ -57,7 +57,7 @@ SHIPPED = Router.shipped()
 
 def test_an_explanation_reads_like_this() -> None:
     big = profile("big", kv_blocks=900, window=4_096, usd_per_hour=2.0, offers={"tools": True})
-    small = profile("small", kv_blocks=200, speed=2.0, offers={"tools": True})
+    small = profile("small", kv_blocks=200, offers={"tools": True})
     tiny = profile("tiny", window=500)
     unknown = profile("unknown", points=(), gpus=None, version=None)
     asked = Task(context_tokens=1_000, max_output_tokens=100, needs={"tools"}, ttft_ms=Slo(200, hard=False))

@@ -20,10 +20,11 @@ from agentroute.assessment import Assessment
 from agentroute.catalogue import shipped
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.profile import Engine, KvPool, Limits, Precision, Profile
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.shape.sharding import Sharding
 from agentroute.state import load
 from agentroute.state.load import Load

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import PRIORITIES, Slo, Task
 from agentroute.waiting import Ticket

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.profile import Profile
 from agentroute.route import Route
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
 from agentroute.waiting import AGE_S, MOST_TRIED, RESERVE_S, Delay, Ticket

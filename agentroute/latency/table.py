@@ -159,7 +159,7 @@ class CurveTable:
         more *= context
         thousands = isl / THOUSAND
         more -= (read * (thousands / osl) + pairs * (thousands * thousands / osl)) * count
-        more += tpot_ms
+        more = more + tpot_ms
         np.maximum(more, LEAST_AMONG * tpot_ms, out=tpot_ms)
         if reading is not None:
             tpot_ms /= 1.0 - reading

@@ -14,10 +14,11 @@ from simulation.world import Gauges, Placement, Policy, Result
 
 from agentroute.assessment import Assessment
 from agentroute.errors import PoolFull
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark
 from agentroute.profile import Profile
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
 from agentroute.waiting import Ticket

@@ -10,10 +10,11 @@ from fleets import BLOCK, Clock, assert_nothing_is_held, fleet, grid, held, prof
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.profile import Profile
 from agentroute.route import Route
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.breaker import FAILURES, MAX_OPEN_S, OPEN_S
 from agentroute.state.load import Load
 from agentroute.state.situation import group_of, marks_of
