@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentroute.decision import Candidate as Candidate
     from agentroute.decision import Decision as Decision
     from agentroute.decision import Headroom as Headroom
+    from agentroute.doctor.finding import Finding as Finding
     from agentroute.errors import AgentrouteError as AgentrouteError
     from agentroute.errors import BackendError as BackendError
     from agentroute.errors import ConfigError as ConfigError
@@ -38,11 +39,14 @@ if TYPE_CHECKING:
     from agentroute.estimate import Estimate as Estimate
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
+    from agentroute.group import Group as Group
+    from agentroute.lease import Lease as Lease
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
-    from agentroute.router import Lease as Lease
     from agentroute.router import Router as Router
     from agentroute.shape.model import Model as Model
+    from agentroute.spread import Placement as Placement
+    from agentroute.spread import Spread as Spread
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
     from agentroute.wire import Event as Event
@@ -70,12 +74,15 @@ _HOME = {
     "Events": "client",
     "FailureKind": "errors",
     "FileError": "errors",
+    "Finding": "doctor.finding",
     "Finished": "wire",
     "Fleet": "fleet",
+    "Group": "group",
     "Headroom": "decision",
-    "Lease": "router",
+    "Lease": "lease",
     "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
+    "Placement": "spread",
     "PoolFull": "errors",
     "Profile": "profile",
     "ProfileError": "errors",
@@ -85,6 +92,7 @@ _HOME = {
     "Router": "router",
     "Seen": "client",
     "Slo": "task",
+    "Spread": "spread",
     "Task": "task",
     "TaskError": "errors",
     "TextDelta": "wire",
@@ -111,12 +119,15 @@ __all__ = [
     "Events",
     "FailureKind",
     "FileError",
+    "Finding",
     "Finished",
     "Fleet",
+    "Group",
     "Headroom",
     "Lease",
     "Model",
     "NoFeasibleDeployment",
+    "Placement",
     "PoolFull",
     "Profile",
     "ProfileError",
@@ -126,6 +137,7 @@ __all__ = [
     "Router",
     "Seen",
     "Slo",
+    "Spread",
     "Task",
     "TaskError",
     "TextDelta",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from agentroute.errors import PoolFull, UsageError
 
 if TYPE_CHECKING:
-    from agentroute.router import Lease, Router
+    from agentroute.lease import Lease
+    from agentroute.router import Router
     from agentroute.task import Task
     from agentroute.waiting import Ticket
 

@@ -78,7 +78,8 @@ class Assessment:
         """Blocks that one request would hold, beside those that siblings hold for it already."""
         units = self.blocks_of(self.ask.held_tokens)
         if self.state.shared is not None:
-            units = units - self.shared_units * self.state.shared.take(self.pool)
+            # A window may leave no more than what is shared; nothing is placed there, but this is divided by.
+            units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
         return units
 
     @property
@@ -143,7 +144,7 @@ class Assessment:
         self.factors: Floats | None = None
         """By what the curves' times were multiplied, (2, d)."""
         if state.factors is not None:
-            self.factors = _of_load(state.factors, self.n_run)
+            self.factors = of_load(state.factors, self.n_run)
             times *= self.factors
         self.prefill_ms, self.tpot_ms = times
         """``prefill_ms``: TTFT with no prompt of our own before it."""
@@ -353,8 +354,8 @@ class Assessment:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
 
 
-def _of_load(factors: Floats, n: Floats) -> Floats:
-    """The factors at each deployment's load, shape (2, ..., d)."""
+def of_load(factors: Floats, n: Floats) -> Floats:
+    """The factors of ``State`` at each deployment's load, shape (2, ..., d); ``n`` has shape (..., d)."""
     region = _LOADS.searchsorted(n, "right")
     return factors[:, np.arange(n.shape[-1]), region]
 

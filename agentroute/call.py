@@ -31,7 +31,7 @@ from agentroute.wire import (
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
-    from agentroute.router import Lease
+    from agentroute.lease import Lease
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
 _STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT)

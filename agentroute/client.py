@@ -35,7 +35,8 @@ from agentroute.wire import Answer, Event, Request
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
-    from agentroute.router import Lease, Router
+    from agentroute.lease import Lease
+    from agentroute.router import Router
 
 __all__ = ["AsyncClient", "AsyncEvents", "Client", "Events", "Reply", "Seen", "Timeout"]
 

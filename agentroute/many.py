@@ -35,7 +35,7 @@ _KIND, _GIVEN, _SLOS, _MARKS = slice(0, 7), slice(7, 9), slice(9, 12), slice(12,
 _TAIL = "tail"
 
 
-class Group(NamedTuple):
+class Batch(NamedTuple):
     """Tasks of one kind that meet one state, or, not ``together``, tasks that each meet their own."""
 
     together: bool
@@ -49,8 +49,8 @@ class Group(NamedTuple):
         return self.states[0] if self.together else self.states[self.places.index(place)]
 
 
-def grouped(tasks: Sequence[Task], situation: Situation, now: float) -> list[Group]:
-    """Every task in one group. Reads the state, so it is called under the router's lock."""
+def batched(tasks: Sequence[Task], situation: Situation, now: float) -> list[Batch]:
+    """Every task in one batch. Reads the state, so it is called under the router's lock."""
     if not tasks:
         return []
     columns = list(zip(*map(_FIELDS, tasks), strict=True))
@@ -69,13 +69,13 @@ def grouped(tasks: Sequence[Task], situation: Situation, now: float) -> list[Gro
             found.setdefault(None if i in alone else key, []).append(i)
     else:
         found[()] = list(range(len(tasks)))
-    groups = []
+    batches = []
     for key, places in found.items():
         together = key is not None and len(places) >= LEAST
-        groups.append(
-            Group(together, places, [situation.state(tasks[i], now) for i in (places[:1] if together else places)])
+        batches.append(
+            Batch(together, places, [situation.state(tasks[i], now) for i in (places[:1] if together else places)])
         )
-    return groups
+    return batches
 
 
 def _alone(

@@ -27,6 +27,8 @@ SLO_MARGIN = 0.3
 
 MISS_PER_GPU_SECOND = 0.04
 """What a GPU-second counts against an SLO that is missed: little, so that work decides where no SLO is at stake."""
+MISS_PER_SECOND = 0.004
+"""What a second until the answer counts against one, for a task without an SLO."""
 MISS_PER_POOL = 0.02
 """What a whole KV pool counts against one."""
 
@@ -62,6 +64,8 @@ def fit(a: Assessment) -> NDArray[np.float64]:
         score += full
     if a.own_miss is not None:
         score += a.own_miss
+    else:
+        score += a.e2e_ms * (0.001 * MISS_PER_SECOND)
     if a.harm is not None:
         score += a.harm
     return score

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import httpx
 
-from agentroute.adapters.base import Adapter, Conversation, Discovery
+from agentroute.adapters.base import Adapter, Conversation, Discovery, Load
 from agentroute.errors import BackendError
 from agentroute.transport import HEADERS, LIMITS, Target, Timeout, environment, failures, send
 from agentroute.wire import Answer, Request
@@ -54,7 +54,22 @@ def probe(
     Raises ``UsageError`` for a URL that is none or a key that is not set, ``BackendError`` when the server is down,
     slow, or does not answer as the adapter expects.
     """
-    target, timeout = Target.of(url, api_key_env), timeout or Timeout()
+    return _asked(adapter.discover(), Target.of(url, api_key_env), timeout or Timeout(), transport)
+
+
+def probe_load(
+    url: str,
+    adapter: Adapter,
+    *,
+    api_key_env: str | None = None,
+    timeout: Timeout | None = None,
+    transport: httpx.BaseTransport | None = None,
+) -> Load:
+    """What the server at ``url`` says that it is doing now; raises as ``probe`` does."""
+    return _asked(adapter.load(), Target.of(url, api_key_env), timeout or Timeout(), transport)
+
+
+def _asked(talk: Conversation[R], target: Target, timeout: Timeout, transport: httpx.BaseTransport | None) -> R:
     with environment():
         client = httpx.Client(timeout=timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=transport)
     with client:
@@ -64,7 +79,7 @@ def probe(
                 return send(client, target.request(client, request))
 
         try:
-            return converse(adapter.discover(), ask)
+            return converse(talk, ask)
         except BackendError as error:
             raise BackendError(
                 error.kind,

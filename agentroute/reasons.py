@@ -30,8 +30,8 @@ longer, keeps it shut; others are there at this moment."""
 class Reason:
     """Why a deployment cannot take a task: ``str()`` is the sentence.
 
-    The task demands ``demand`` of ``limit``, both in ``unit``: tokens, KV blocks, ms or USD. ``None`` is unknown, or
-    where there is no number.
+    The task demands ``demand`` of ``limit``, both in ``unit``: tokens, KV blocks, slots, siblings, ms or USD. ``None``
+    is unknown, or where there is no number.
     """
 
     kind: Kind

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -19,13 +19,17 @@ from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision, refusal
 from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
-from agentroute.fleet import Deployment, Fleet
+from agentroute.fanout import spread
+from agentroute.fleet import Fleet
+from agentroute.group import Group, first_wave
 from agentroute.inputs import Ask, State
-from agentroute.many import Group, best_of_each, grouped
+from agentroute.lease import Lease
+from agentroute.many import Batch, batched, best_of_each
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
+from agentroute.spread import Spread, as_sibling
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
@@ -34,6 +38,7 @@ from agentroute.waiting import Delay, Ticket, Waiting
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
+    from agentroute.doctor.finding import Finding
 
 
 WORTH_WAITING = 0.25
@@ -127,35 +132,35 @@ class Router:
         tasks = list(tasks)
         with self._lock:
             now = self._now()
-            groups = grouped(tasks, self._situation, now)
+            batches = batched(tasks, self._situation, now)
         decided: list[Decision | NoFeasibleDeployment] = [NoFeasibleDeployment("", {})] * len(tasks)
-        for group in groups:
-            alone = group.places
-            if group.together:
-                alone = self._decide_together(tasks, group, now, decided)
+        for batch in batches:
+            alone = batch.places
+            if batch.together:
+                alone = self._decide_together(tasks, batch, now, decided)
             for i in alone:
                 try:
-                    decided[i] = self._decide(tasks[i], group.state_of(i), now)
+                    decided[i] = self._decide(tasks[i], batch.state_of(i), now)
                 except NoFeasibleDeployment as refused:
                     decided[i] = refused
         return decided
 
     def _decide_together(
-        self, tasks: Sequence[Task], group: Group, now: float, decided: list[Decision | NoFeasibleDeployment]
+        self, tasks: Sequence[Task], batch: Batch, now: float, decided: list[Decision | NoFeasibleDeployment]
     ) -> list[int]:
         """Decide what is of one kind; the places of those that are refused, or that the last digits decide."""
-        fleet, state, here = self._compiled, group.states[0], [tasks[i] for i in group.places]
+        fleet, state, here = self._compiled, batch.states[0], [tasks[i] for i in batch.places]
         ask, name, objective = self._ask(here[0])
         if name in self._own:
             # An objective of the user's own need not understand many tasks at once.
-            return group.places
+            return batch.places
         ask = self._asks.stack(here, self.routes[here[0].route], ask)
         chosen = best_of_each(Assessment(fleet, ask, state, room_now=False), objective)
 
         def assess(task: Task) -> Assessment:
             return Assessment(fleet, self._ask(task)[0], state, room_now=False)
 
-        places, found = group.places, (chosen >= 0).tolist()
+        places, found = batch.places, (chosen >= 0).tolist()
         left = [] if all(found) else [i for i, known in zip(places, found, strict=True) if not known]
         if left:
             places, here = list(compress(places, found)), list(compress(here, found))
@@ -183,6 +188,25 @@ class Router:
             if best is not None:
                 return self._lease(task, objective, assessment, best, now)
         raise refusal(task, assessment)
+
+    def spread(self, task: Task, *, fanout: int) -> Spread:
+        """How ``fanout`` siblings, each like ``task``, are best spread before they are launched; holds nothing.
+
+        The objective ``cost`` asks for the least money by the deadline, any other for the least makespan. Raises
+        ``UsageError`` for a group of no size, and what ``plan`` raises.
+        """
+        one = as_sibling(task, fanout)
+        ask, name, _ = self._ask(one)
+        with self._lock:
+            state = self._situation.group_state(one, self._now())
+        return spread(one, "cost" if name == "cost" else "latency", self._compiled, ask, state)
+
+    def hold(self, plan: Spread) -> Group:
+        """Hold the first wave of a plan, all of it or nothing; raises ``PoolFull`` when the room was taken since."""
+        ask, _, objective = self._ask(plan.task)
+        with self._lock:
+            held = first_wave(plan, objective, self._compiled, ask, self._situation, self._now())
+        return Group(plan, tuple(Lease(self, decision, placed) for decision, placed in held))
 
     def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
         """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.
@@ -238,6 +262,18 @@ class Router:
             self._situation.observe(pool, load, capacity, self._clock())
         self.pump()
 
+    def doctor(self) -> list[Finding]:
+        """What is wrong with the deployments, or may be: as they are set up and as they have run here; nobody is asked.
+
+        The worst comes first. What the servers say of themselves is compared by ``agentroute doctor``.
+        """
+        from agentroute.doctor.running import examine
+
+        with self._lock:
+            now = self._now()
+            signs, drifts = self._situation.signs(now), self._situation.corrections.drifting(now)
+        return examine(self.fleet.deployments, self._compiled.pools, signs, drifts)
+
     def _now(self) -> float:
         """The time, with what was dropped by then let go of; called under the lock."""
         while self._dropped:
@@ -287,7 +323,7 @@ class Router:
                 return True
             tokens = lease.decision.task.context_tokens + output_tokens
             blocks = self._compiled.block_table.units_at(placed.deployment, tokens)
-            return self._situation.ledger.extend(placed.hold, blocks)
+            return self._situation.extend(placed, blocks, self._clock())
 
     def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
         """A lease where there is room now; else why not.
@@ -344,75 +380,3 @@ class Router:
         if placed is None:
             raise AssertionError("a deployment was chosen that has no room")
         return Lease(self, Decision.of(task, objective, assessment, best, now), placed)
-
-
-class Lease:
-    """A decision and the hold behind it, for one request. Leaving the block lets go of it."""
-
-    def __init__(self, router: Router, decision: Decision, placed: Placed) -> None:
-        self.decision = decision
-        self._router = router
-        self._placed: Placed | None = placed
-
-    def __del__(self) -> None:
-        # Called wherever the last reference goes, under the router's lock, too: so nothing is done here.
-        if self._placed is not None:
-            self._router._dropped.append(self._placed)
-
-    @property
-    def deployment(self) -> Deployment:
-        """The chosen deployment."""
-        return self.decision.chosen
-
-    @property
-    def blocks(self) -> int:
-        """KV blocks that it holds; 0 once released."""
-        placed = self._placed
-        return placed.hold.total if placed else 0
-
-    @property
-    def url(self) -> str | None:
-        """The base URL of the chosen endpoint, or ``None`` when the deployment has none."""
-        return self.decision.url
-
-    def release(self, after_s: float = 0.0) -> None:
-        """Let go, now or after the seconds that a runtime keeps a cancelled request; a second time does nothing."""
-        if not 0.0 <= after_s < math.inf:
-            raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
-        self._router._release(self, None, after_s)
-
-    def settle(self, outcome: Outcome, *, after_s: float = 0.0) -> None:
-        """Let go, and let the router learn from what became of the request: what is slow, what is warm, who is down."""
-        if not 0.0 <= after_s < math.inf:
-            raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
-        self._router._release(self, outcome, after_s)
-
-    def first_token(self) -> None:
-        """Say that its first token came: the prompts before it and its own are read, and who comes waits for less."""
-        self._router._read(self)
-
-    def extend(self, output_tokens: int) -> bool:
-        """Say that the answer has grown to so many tokens, beyond what was held for it.
-
-        False where the pool has no more: the request goes on, the engine sees to that, but nothing else is placed
-        there until enough is free again.
-        """
-        return self._router._extend(self, output_tokens)
-
-    def __enter__(self) -> Self:
-        if self._placed is None:
-            raise UsageError("the lease was released already; acquire another")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
-
-    async def __aenter__(self) -> Self:
-        return self.__enter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()

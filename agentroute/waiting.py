@@ -24,12 +24,15 @@ from agentroute.route import Route, soft
 from agentroute.task import PRIORITIES, Task, slo
 
 if TYPE_CHECKING:
-    from agentroute.router import Lease
+    from agentroute.lease import Lease
 
 AGE_S = 30.0
 """Who has waited so long counts as one priority higher. Assumed."""
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
+MOST_REFUSED = 12
+"""So many that find no place, one after the other, and nobody behind them is tried: those that come first are served
+first, and each try takes a tenth of a millisecond. Assumed."""
 MOST_TRIED = 64
 """Tickets that are tried when something changes; those behind them get their turn as these go."""
 
@@ -97,7 +100,8 @@ class Ticket:
         return self.lease
 
     def _finish(self, lease: Lease | None, refused: AgentrouteError | None) -> None:
-        self.lease, self.refused = lease, refused
+        # A traceback would keep alive what the frames of its callers hold, leases among it.
+        self.lease, self.refused = lease, refused and refused.with_traceback(None)
 
     def _tell(self) -> None:
         if self._on_done is not None:
@@ -178,7 +182,7 @@ class Waiting:
         done: list[Ticket] = []
         reserved: set[int] = set()
         delayed: dict[Task, Delay] = {}
-        self._looked_at = now
+        self._looked_at, refused_in_a_row = now, 0
         for ticket in sorted(self._tickets, key=lambda ticket: _order(ticket, now))[:MOST_TRIED]:
             waited_s = max(0.0, now - ticket.at)
             if waited_s < AGE_S and ticket.task in delayed:
@@ -187,6 +191,8 @@ class Waiting:
             if now < ticket.hope_until and not self._room(ticket.delay):
                 found = ticket.delay
             else:
+                if refused_in_a_row >= MOST_REFUSED:
+                    break
                 try:
                     answer = self._place(ticket.task, waited_s, frozenset(reserved))
                 except AgentrouteError as refused:
@@ -196,7 +202,9 @@ class Waiting:
                 if not isinstance(answer, Delay):
                     ticket._finish(answer, None)
                     done.append(ticket)
+                    refused_in_a_row = 0
                     continue
+                refused_in_a_row += 1
                 ticket.delay = found = answer
                 ticket.hope_until = now + found.slack_s
             if not found.hopeless:  # one that came later may still have hope

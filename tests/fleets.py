@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
+from agentroute.lease import Lease
 from agentroute.origin import Origin, Provenance
 from agentroute.profile import Capabilities, Engine, KvPool, KvType, Limits, Precision, Price, Profile
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.shape.model import Capability
 from agentroute.task import Task
 

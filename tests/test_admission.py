@@ -15,7 +15,8 @@ from fleets import assert_nothing_is_held, profile, router, task
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UsageError
 from agentroute.fleet import Deployment, Fleet
-from agentroute.router import Lease, Router
+from agentroute.lease import Lease
+from agentroute.router import Router
 from agentroute.task import PRIORITIES, Task
 
 SMALL = task(context=1_000)

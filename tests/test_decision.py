@@ -58,7 +58,7 @@ SHIPPED = Router.shipped()
 
 def test_an_explanation_reads_like_this() -> None:
     big = profile("big", kv_blocks=900, window=4_096, usd_per_hour=2.0, offers={"tools": True})
-    small = profile("small", kv_blocks=200, speed=2.0, offers={"tools": True})
+    small = profile("small", kv_blocks=200, offers={"tools": True})
     tiny = profile("tiny", window=500)
     unknown = profile("unknown", points=(), gpus=None, version=None)
     asked = Task(context_tokens=1_000, max_output_tokens=100, needs={"tools"}, ttft_ms=Slo(200, hard=False))
@@ -81,7 +81,7 @@ def test_an_explanation_reads_like_this() -> None:
     ]
     assert lines[14:17] == [
         "what would change the answer, the smallest change first:",
-        "    small would win with a TTFT limit of 133 ms",
+        "    small would win with 1,399 context tokens",
         "    unknown would win with 4,000 context tokens",
     ]
     assert lines[18:22] == [

@@ -20,10 +20,11 @@ from agentroute.assessment import Assessment
 from agentroute.catalogue import shipped
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.profile import Engine, KvPool, Limits, Precision, Profile
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.shape.sharding import Sharding
 from agentroute.state import load
 from agentroute.state.load import Load
@@ -82,9 +83,19 @@ def test_long_prompts_do_not_follow_the_average_of_short_ones(objective: str) ->
 def test_the_fastest_when_idle_is_not_the_fastest_under_load(objective: str) -> None:
     of = fleet(profile("fast", speed=1.2, kv_blocks=9_000), profile("slow", kv_blocks=9_000))
     idle = np.array([Router(of).decide(task()).candidates[i].e2e_ms.mean for i in range(2)])  # type: ignore[union-attr]
-    elsewhere, here = naive(of, lambda a: idle), Router(of, objective=objective, clock=Clock())
-    assert len(chosen(held(elsewhere, task()) for _ in range(40))) == 1
-    assert min(chosen(held(here, task()) for _ in range(40)).values()) >= 10
+
+    def served(r: Router, clock: Clock) -> Counter[str]:
+        """Of sixty that come so far apart that the prompts before are read, and whose answers are not done."""
+        leases = []
+        for _ in range(60):
+            clock.now += 200.0
+            leases.append(r.acquire(task()))
+        return chosen(leases)
+
+    clock = Clock()
+    assert served(naive(of, lambda a: idle, clock), clock) == {"fast": 60}
+    got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
+    assert min(got["fast"], got["slow"]) >= 20
 
 
 # ---- what was never measured counts as nothing
@@ -105,13 +116,18 @@ def test_an_unmeasured_deployment_does_not_get_everything(objective: str, kv_blo
 
 @pytest.mark.parametrize("objective", EVERY)
 @pytest.mark.parametrize("concurrency", [1, 16])
-def test_a_burst_does_not_converge_on_one_server(objective: str, concurrency: int) -> None:
-    here, asked = (
-        Router(pair(profile(kv_blocks=9_000)), objective=objective, clock=Clock()),
-        task(concurrency=concurrency),
-    )
+@pytest.mark.parametrize("apart_s", [0.0, 200.0])
+def test_a_burst_does_not_converge_on_one_server(objective: str, concurrency: int, apart_s: float) -> None:
+    """Whether they come at once, or each long after the prompts before it were read, with no answer done."""
+    clock, asked = Clock(), task(concurrency=concurrency)
+    here = Router(pair(profile(kv_blocks=9_000)), objective=objective, clock=clock)
     assert len(Counter(here.decide(asked).deployment for _ in range(16))) == 1, "whoever does not hold, converges"
-    assert chosen(held(here, asked) for _ in range(16)) == {"a": 8, "b": 8}
+    leases = []
+    for _ in range(16):
+        leases.append(here.acquire(asked))
+        clock.now += apart_s
+    served = chosen(leases)
+    assert min(served["a"], served["b"]) >= 6
 
 
 # ---- two names on one GPU
@@ -170,14 +186,14 @@ def test_a_request_below_the_window_but_over_the_pool_is_refused() -> None:
 
 
 def test_a_large_box_and_a_small_one_do_not_get_equal_traffic() -> None:
-    """Eight GPUs are four times as fast as two, and hold four times as much; a request comes every 50 ms."""
+    """Eight GPUs are four times as fast as two, and hold four times as much; a request comes every 5 s."""
     of = fleet(profile("eight", gpus=8, speed=4.0, kv_blocks=40_000), profile("two", gpus=2, kv_blocks=10_000))
     asked = replace(task(), ttft_ms=Slo(500.0, hard=False), tpot_ms=Slo(10.0, hard=False))
 
     def served(r: Router, clock: Clock) -> Counter[str]:
         leases = []
         for _ in range(100):
-            clock.now += 0.05
+            clock.now += 5.0
             leases.append(r.acquire(asked))
         return chosen(leases)
 
@@ -185,7 +201,7 @@ def test_a_large_box_and_a_small_one_do_not_get_equal_traffic() -> None:
     assert served(naive(of, lambda a: a.in_flight, clock), clock) == {"eight": 50, "two": 50}
     for objective in EVERY:
         got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
-        assert got["eight"] >= 2.5 * got["two"], objective
+        assert got["eight"] >= 2.5 * got["two"] >= 10, objective
 
 
 # ---- affinity
@@ -199,19 +215,24 @@ def sticky(a: Assessment) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("objective", EVERY)
 def test_affinity_does_not_overload_one_engine(objective: str) -> None:
-    """Thirty steps of one warm conversation's sub-agents, all at once."""
-    of = pair(profile(kv_blocks=40_000, prefixes=True))
+    """Sixty steps of one warm conversation's sub-agents. Up to 24 at once, an engine keeps 8 ms a token."""
+    of = pair(profile(kv_blocks=60_000, prefixes=True))
     first = Task(context_tokens=8_000, max_output_tokens=100, session_id="parent")
-    asked = Task(context_tokens=8_200, max_output_tokens=100, parent_session_id="parent")
+    asked = replace(first, session_id=None, parent_session_id="parent", tpot_ms=Slo(8.0, hard=False))
 
-    def served(r: Router) -> list[str]:
+    def served(r: Router, clock: Clock) -> list[str]:
         r.acquire(replace(first, pin="b")).release()
-        return [held(r, asked).decision.deployment for _ in range(30)]
+        where = []
+        for _ in range(60):
+            clock.now += 0.5
+            where.append(held(r, asked).decision.deployment)
+        return where
 
-    assert set(served(naive(of, sticky))) == {"b"}
-    got = served(Router(of, objective=objective))
-    assert got[:3] == ["b"] * 3, "the warm one is worth some waiting"
-    assert 4 <= got.count("a") <= 15, "and no more"
+    clock = Clock()
+    assert set(served(naive(of, sticky, clock), clock)) == {"b"}
+    got = served(Router(of, objective=objective, clock=(clock := Clock())), clock)
+    assert got[0] == "b", "the warm one is worth some waiting"
+    assert 20 <= got.count("a") <= 40, "and no more"
 
 
 # ---- metrics

@@ -18,10 +18,11 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
-    "reasons", "explain", "decision", "state", "many", "whatif", "waiting", "router",
+    "reasons", "explain", "decision", "state", "many", "whatif", "lease", "waiting", "split", "spill", "spread",
+    "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "wire", "sse", "transport", "adapters", "probe", "call", "client",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
@@ -29,6 +30,7 @@ LAYERS: tuple[str, ...] = (
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
 LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif"), ("decision", "outlook")}
+LAZY |= {("router", "doctor")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import PRIORITIES, Slo, Task
 from agentroute.waiting import Ticket
 
-some = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 SKILLS = {"m0": {"code": 0.9}, "m1": {"code": 0.5}, "m2": {}}
 
 
@@ -208,7 +209,7 @@ def asks(value: int) -> Task:
         context_tokens=context,
         max_output_tokens=dice.choice([None, 50, 400]),
         concurrency=dice.choice([2, 8]) if siblings else 1,
-        group=dice.choice(["g", "h", None]) if siblings else None,
+        group=dice.choice(["g", "g", None]) if siblings else None,
         shared_prefix_tokens=dice.choice([0, 32, 33, 48]) if siblings else 0,
         tpot_ms=dice.choice([None, Slo(20.0, hard=False)]),
         deadline_s=dice.choice([None, Slo(30.0, hard=False), Slo(5.0)]),
@@ -313,7 +314,7 @@ happenings = st.lists(
 
 
 @given(happenings)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_whatever_happens_the_books_balance_and_in_the_end_nothing_is_held(script: list[tuple[str, int]]) -> None:
     world = World()
     for what, value in script:

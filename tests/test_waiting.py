@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.profile import Profile
 from agentroute.route import Route
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
 from agentroute.waiting import AGE_S, MOST_TRIED, RESERVE_S, Delay, Ticket
@@ -157,6 +158,18 @@ def test_however_many_wait(many: int) -> None:
     assert desk.queue("too long", task(context=5_000)).refused is not None
     assert not desk.queue("fits").done
     assert desk.placed == ["too long"]
+
+
+def test_a_refusal_that_is_kept_keeps_no_lease_of_its_callers() -> None:
+    r = Router(fleet(profile(kv_blocks=70)))
+
+    def asks() -> Ticket:
+        lease = r.acquire(SMALL)
+        return r.queue(replace(SMALL, context_tokens=5_000 + 0 * lease.blocks))
+
+    kept = asks()
+    assert kept.refused is not None
+    r.acquire(SMALL).release()
 
 
 def test_a_task_that_names_what_is_not_there_is_refused_with_that() -> None:

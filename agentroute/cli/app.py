@@ -17,7 +17,19 @@ import agentroute
 from agentroute.cli.output import EXIT_FAILURE, EXIT_USAGE, report, say
 from agentroute.errors import AgentrouteError
 
-COMMANDS = ("recommend", "explain", "run", "size", "init", "profiles", "measure", "validate", "demo")
+COMMANDS = (
+    "recommend",
+    "explain",
+    "spread",
+    "run",
+    "size",
+    "init",
+    "profiles",
+    "doctor",
+    "measure",
+    "validate",
+    "demo",
+)
 """In the order of the help. ``agentroute.cli.NAME`` holds a function of that name, or ``app``, a group of commands."""
 
 

@@ -79,7 +79,8 @@ class CurveTable:
     ) -> Array:
         """(TTFT, TPOT) of every deployment, shape (2, d), in milliseconds.
 
-        The load is given in logarithms; ``ln_n`` has shape (d,), or (2, d) for a load of TTFT and one of TPOT.
+        The load is given in logarithms; ``ln_n`` has shape (d,), or (2, d) for a load of TTFT and one of TPOT, or
+        (2, t, d) for t such loads at once, and then so has the answer.
         ``cached_tokens`` of each prompt are in the KV cache already; ``resident_tokens`` are there of all requests
         together, where it is not n times the mean context. Both change the times by what their physics says.
         """
@@ -140,7 +141,7 @@ class CurveTable:
         cached_tokens: float,
         resident_tokens: Array | float | None,
     ) -> Array:
-        """By how much the times change at the loads ``n`` of TTFT and TPOT, both shape (2, d)."""
+        """By how much the times change at the loads ``n`` of TTFT and TPOT, both shape (2, ..., d)."""
         after = ttft_terms(isl, n[0], cached_tokens), tpot_terms(isl, osl, n[1], cached_tokens, resident_tokens)
         before = ttft_terms(isl, n[0]), tpot_terms(isl, osl, n[1])
         physics = zip(after, before, self._coefficients, self._least, strict=True)
@@ -166,7 +167,7 @@ class CurveTable:
         more *= context
         thousands = isl / THOUSAND
         more -= (read * (thousands / osl) + pairs * (thousands * thousands / osl)) * count
-        more += tpot_ms
+        more = more + tpot_ms
         np.maximum(more, LEAST_AMONG * tpot_ms, out=tpot_ms)
         if reading is not None:
             tpot_ms /= 1.0 - reading

@@ -114,6 +114,14 @@ class Breaker:
             self._reckon(time)
         return self._closed
 
+    def tripped(self) -> frozenset[int]:
+        """The pools whose breaker is open or half-open: one call at most may go there, no group."""
+        return frozenset(self._open)
+
+    def is_closed(self, pool: int) -> bool:
+        """False where it is open or half-open: nobody knows yet whether the server is back."""
+        return pool not in self._open
+
     def wait_s(self, pool: int, now: float) -> float:
         """Seconds until a call may go there, 0 when it may now; a probe on its way counts until it is forgotten."""
         if (state := self._open.get(pool)) is None:

@@ -54,13 +54,17 @@ _FORGOTTEN = 0.05
 """Evidence of so few observations is none: that of a full memory is gone after an hour."""
 
 
+WHOLE = "all requests"
+"""The region of a ratio over all that a deployment has seen."""
+
+
 class Drift(NamedTuple):
     """A curve that is off: ``ratio`` is seen / predicted, the middle of the last requests seen; 3 is 3 or more."""
 
     deployment: int
     metric: Latency
     region: str
-    """In words; "all requests" for the deployment as a whole."""
+    """In words; ``WHOLE`` for the deployment as a whole."""
     ratio: float
     observations: int
     """Requests seen there since the start."""
@@ -184,7 +188,7 @@ def context_region(isl: float) -> int:
 
 def _words(region: int) -> str:
     if region == _ALL:
-        return "all requests"
+        return WHOLE
     context, load = divmod(region, len(LOADS) + 1)
     return f"{_between(CONTEXTS, context)} prompt tokens, {_between(LOADS, load)} in flight"
 

@@ -17,6 +17,7 @@ from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
 from agentroute.state.breaker import Breaker
 from agentroute.state.corrections import METRICS, Corrections
+from agentroute.state.health import Health, Signs
 from agentroute.state.ledger import Hold, Ledger, Shared
 from agentroute.state.load import Foreign, Load, Others
 from agentroute.state.prefills import Prefills, Reading
@@ -50,6 +51,7 @@ class Situation:
         self.ledger, self.foreign, self.breaker = Ledger.of(fleet.pool_blocks), Foreign(pools), Breaker(pools)
         self.prefills = Prefills(pools)
         self.affinity, self.corrections = Affinity(fleet.cache_tokens), Corrections(len(fleet.deployments))
+        self.health = Health(_pipelined(fleet))
         self.idle = State(np.zeros(pools), np.zeros(pools))
         """With nothing going on."""
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
@@ -93,6 +95,15 @@ class Situation:
         self.ledger.settle(now)
         return self._both(now)[0]
 
+    def group_state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
+        """What a group of tasks meets: no place for it where a server is only tried whether it is back."""
+        return self.state(task, now, closed | self.breaker.tripped())
+
+    def has_free(self, pool: int, blocks: float, now: float) -> bool:
+        """Whether so many blocks can be taken there, in so many parts as one likes."""
+        ledger = self.ledger
+        return bool(ledger.held[pool] + blocks + self.foreign.current(now).blocks[pool] <= ledger.capacity[pool])
+
     def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
         """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
         a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
@@ -106,6 +117,7 @@ class Situation:
         cached = 0.0 if a.state.cached_tokens is None else min(float(a.state.cached_tokens[pool]), ask.isl)
         times = [float(a.ttft_ms[d] - (0.0 if a.wait_ms is None else a.wait_ms[d])), float(a.tpot_ms[d])]
         service_s = float(a.service_ms[d]) / 1_000.0
+        self._passed(pool, now)
         hold = self.ledger.take(
             pool,
             int(units),
@@ -144,6 +156,7 @@ class Situation:
     def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
         """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
         pool = placed.hold.pool
+        self._passed(pool, now)
         self.prefills.ended(placed.reading, now)
         if outcome is None:
             if placed.probe:
@@ -163,6 +176,8 @@ class Situation:
     def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
         """Take in what a running server says of itself."""
         self.ledger.settle(now)
+        self._passed(pool, now)
+        self.health.reported(pool, load, now)
         self.foreign.observe(
             pool,
             load,
@@ -171,6 +186,29 @@ class Situation:
             capacity_blocks=capacity_blocks,
             now=now,
         )
+
+    def extend(self, placed: Placed, blocks: int, now: float) -> bool:
+        """Let a request's hold grow to ``blocks``; False, and noted, where the pool has no more."""
+        extended = self.ledger.extend(placed.hold, blocks)
+        if not extended:
+            self.health.overran(placed.hold.pool, now)
+        return extended
+
+    def signs(self, now: float) -> list[Signs]:
+        """How every pool has fared of late."""
+        found = []
+        for pool in range(len(self._fleet.pool_blocks)):
+            self._passed(pool, now)
+            closed_in_s = None if self.breaker.is_closed(pool) else self.breaker.wait_s(pool, now)
+            age_s = self.foreign.age_s(pool, now)
+            found.append(self.health.signs(pool, now, age_s=age_s, closed_in_s=closed_in_s))
+        return found
+
+    def _passed(self, pool: int, now: float) -> None:
+        """Note for how long there have been so many in flight, before that changes."""
+        if pool in self.health.counted:
+            others = self.foreign.current(now).in_flight[pool]
+            self.health.passed(pool, float(self.ledger.in_flight[pool] + others), now)
 
     def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
         """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
@@ -193,6 +231,13 @@ class Situation:
             self._merged = ledger.held + others.blocks, together, float(together.sum())
             self._seen = ledger.held, ledger.in_flight, others
         return self._merged
+
+
+def _pipelined(fleet: CompiledFleet) -> set[int]:
+    """The pools of deployments that split layers."""
+    sides = [(d.profile.sharding, d.profile.disaggregated) for d in fleet.deployments]
+    splits = [apart.decode.sharding if apart else split for split, apart in sides]
+    return {pool for pools, split in zip(fleet.pools, splits, strict=True) if split and split.pp > 1 for pool in pools}
 
 
 def group_of(task: Task) -> Hashable:

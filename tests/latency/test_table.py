@@ -174,3 +174,18 @@ def test_a_cached_prefix_changes_nothing_where_only_the_prompts_of_others_were_s
     load = math.log(8_000), math.log(100), np.array([0.0])
     times = CurveTable([Curve.fit(points)]).at(*load, cached_tokens=4_000, resident_tokens=8_000)
     assert np.isfinite(times).all()
+
+
+def test_many_loads_of_each_deployment_are_answered_as_one_by_one() -> None:
+    table = CurveTable([Curve.fit(grid()), None, Curve.fit(grid(2.0))])
+    isl, osl = math.log(900), math.log(200)
+    n = np.array([[[1.0, 5.0, 64.0], [3.0, 2.0, 100.0]], [[2.0, 6.0, 65.0], [4.0, 3.0, 80.0]]])
+    cached = np.array([300.0, 0.0, 0.0])
+    for tokens in (0.0, 300.0):
+        many = table.at(isl, osl, np.log(n), cached_tokens=tokens)
+        assert many.shape == (2, 2, 3)
+        for i in range(2):
+            np.testing.assert_array_equal(many[:, i], table.at(isl, osl, np.log(n[:, i]), cached_tokens=tokens))
+    share = table.cached_share(900.0, cached)
+    assert share[0] < 1.0
+    assert share[2] == 1.0

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.errors import PoolFull
-from agentroute.router import Lease, Router
+from agentroute.lease import Lease
+from agentroute.router import Router
 from agentroute.state.ledger import Hold, Ledger
 
 CAPACITY = (10.0, 3.0, math.inf)

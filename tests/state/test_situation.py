@@ -10,10 +10,11 @@ from fleets import BLOCK, Clock, assert_nothing_is_held, fleet, grid, held, prof
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
+from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.profile import Profile
 from agentroute.route import Route
-from agentroute.router import Lease, Router
+from agentroute.router import Router
 from agentroute.state.breaker import FAILURES, MAX_OPEN_S, OPEN_S
 from agentroute.state.load import Load
 from agentroute.state.situation import group_of, marks_of
@@ -107,6 +108,14 @@ def test_who_shares_more_than_its_sibling_holds_the_more_itself(first: int) -> N
     for lease in leases:
         lease.release()
     assert_nothing_is_held(r)
+
+
+def test_a_prefix_as_long_as_the_window_of_another_name_is_no_trouble() -> None:
+    p, short = (profile(kv_blocks=1_000, prefixes=True, window=window) for window in (None, 640))
+    r = Router(Fleet([Deployment("long", p, pool="gpu"), Deployment("short", short, pool="gpu")]))
+    asked = replace(SHARING, max_output_tokens=None)
+    leases = [r.acquire(asked) for _ in range(2)]
+    assert [lease.deployment.name for lease in leases] == ["long"] * 2
 
 
 # ---- what is held for an answer
