@@ -12,8 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
 from agentroute.asks import Asks, Quality
 from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
@@ -39,10 +37,6 @@ from agentroute.waiting import Delay, Ticket, Waiting
 if TYPE_CHECKING:
     from agentroute.admission import Admission
     from agentroute.doctor.finding import Finding
-
-
-WORTH_WAITING = 0.25
-"""SLOs that must be expected to be missed more where there is room, for a task to wait for room elsewhere. Assumed."""
 
 
 class Router:
@@ -343,8 +337,7 @@ class Router:
         """The deployment that a waiting task is placed at now, or why none."""
         best = assessment.best(objective)
         if best is not None:
-            fuller = self._better_when_free(assessment, objective, best)
-            return best if fuller is None else Delay(False, fuller, assessment.least_units, 0.0)
+            return best
         ask = assessment.ask._replace(concurrency=1.0)
         idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
         first = idle.best(objective)
@@ -353,17 +346,6 @@ class Router:
         hopeless = bool(idle.rank[first] >= MISSED)
         slack_s = idle.slack_ms(first, hard=hopeless) / 1_000.0
         return Delay(hopeless, int(idle.pool[first]), assessment.least_units, slack_s)
-
-    def _better_when_free(self, a: Assessment, objective: Objective, best: int) -> int | None:
-        """The pool that a task had better wait for than go where there is room, ``None`` where there is none.
-
-        What misses its SLOs anyway belongs where that harms nobody, and not into the one pool that is still well.
-        """
-        if not objective.weighs_slos or a.feasible is a.able:
-            return None
-        score, able = objective(a), a.able
-        ideal = int(np.nanargmin(score if able is None else np.where(able, score, np.inf)))
-        return int(a.pool[ideal]) if score[best] > score[ideal] + WORTH_WAITING else None
 
     def _room(self, delay: Delay) -> bool:
         """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""

@@ -29,6 +29,8 @@ SHIFT = 1024.0
 
 MOST_BYTES = 62 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
+SMALL_BYTES = 1_024 * 1_024
+"""A small fleet may take so much in all, and passes through every measured point."""
 
 _BYTES_PER_BRACKET = 4 * 4
 _PAIR = np.complex64
@@ -47,7 +49,8 @@ class CurveTable:
         known = [curve for curve in self.curves if curve is not None]
         axes = [_NO_AXIS if curve is None else curve.axes[2] for curve in self.curves]
         self._brackets = sum(len(axis) - 1 for axis in axes)
-        cells = max(4, MOST_BYTES * len(axes) // (_BYTES_PER_BRACKET * self._brackets))
+        most = max(MOST_BYTES * len(axes), SMALL_BYTES)
+        cells = max(4, most // (_BYTES_PER_BRACKET * self._brackets))
         self._isl, self._osl = _union([curve.axes[0] for curve in known], [curve.axes[1] for curve in known], cells)
         self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
         # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.bench.noise import Noise
-from agentroute.bench.plan import KNEE, LEAST_ROUNDS, MOST_ROUNDS, Grid, Known, Left, Load, next_load
+from agentroute.bench.plan import KNEE, LEAST_ROUNDS, MOST_ROUNDS, Grid, Known, Left, Load, next_load, requests
 from agentroute.errors import UsageError
 
 Times = Callable[[Load], tuple[float, float]]
@@ -57,7 +57,7 @@ class Model:
             self.spent_tokens += self.round_tokens(load)
 
     def round_tokens(self, load: Load) -> int:
-        return 3 * load.concurrency * (load.isl + load.osl)
+        return requests(load) * (load.isl + load.osl)
 
     def known(self) -> dict[Load, Known]:
         return {
