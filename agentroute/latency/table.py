@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
 
-MOST_BYTES = 62 * 1_024
+MOST_BYTES = 46 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
 SMALL_BYTES = 1_024 * 1_024
 """A small fleet may take so much in all, and passes through every measured point."""
@@ -67,6 +67,7 @@ class CurveTable:
             )
             for name in ("coefficients", "least")
         )
+        self.curves = tuple(None if curve is None else curve.without_grid() for curve in self.curves)
         self._among = np.ascontiguousarray(self._coefficients[1].T[[2, 4, 5]])
         self._lone = np.stack([self._lone_ttft(place) for place in self._isl_places])
         """Logarithms of a lone request's TTFT at the isl knots, shape (isl, d)."""

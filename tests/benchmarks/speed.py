@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,8 @@ from timing import line
 from agentroute.catalogue import shipped
 from agentroute.decision import Decision
 from agentroute.fleet import Fleet
+from agentroute.origin import Provenance
+from agentroute.profile import KvPool, Limits
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -91,6 +94,43 @@ def shipped_fleet() -> None:
     line("read_shipped", len(fleet), seconds=round((read - start) / 1e9, 3))
     line("router_of_shipped", len(fleet), seconds=round((made - read) / 1e9, 3))
     line("decide_shipped", len(fleet), **percentiles(cpu_time(router.decide, tasks(RUNS))))
+
+
+def sized(count: int) -> Fleet:
+    """``count`` deployments of shipped profiles, each with slots and a KV pool that all tasks here fit."""
+    draw, names = random.Random(1), shipped().profile_names
+    limits = [
+        Limits(
+            max_num_seqs=256,
+            kv_pool=KvPool(tokens=16 * draw.randint(12_500, 125_000), block_tokens=16),
+            provenance=Provenance(origin="assumed", source="this benchmark"),
+        )
+        for _ in range(count)
+    ]
+    known = [shipped().deployment(shipped().profile(names[7 * i % len(names)])) for i in range(count)]
+    return Fleet(
+        replace(one, name=f"d{i}", profile=one.profile.model_copy(update={"limits": limits[i]}))
+        for i, one in enumerate(known)
+    )
+
+
+def by_size() -> None:
+    """``decide``, idle and with four requests in flight at each; ``acquire`` with its release; and the memory taken."""
+    for count in (4, 32, 256):
+        fleet = sized(count)
+        tracemalloc.start()
+        router = Router(fleet)
+        taken = tracemalloc.get_traced_memory()[0] / count / 1_024
+        tracemalloc.stop()
+        line(f"decide_idle_{count}", count, **percentiles(cpu_time(router.decide, tasks(RUNS))))
+        leases = [router.acquire(task) for task in tasks(4 * count)]
+        line(f"decide_busy_{count}", count, **percentiles(cpu_time(router.decide, tasks(RUNS))))
+
+        def hold(task: Task, router: Router = router) -> None:
+            router.acquire(task).release()
+
+        line(f"acquire_release_busy_{count}", count, **percentiles(cpu_time(hold, tasks(RUNS))))
+        line(f"memory_{count}", count, kib_per_deployment=round(taken, 1), leases=len(leases))
 
 
 def decide_hard() -> None:
@@ -178,6 +218,7 @@ if __name__ == "__main__":
     floor()
     decide()
     shipped_fleet()
+    by_size()
     decide_hard()
     acquire()
     decide_many()
