@@ -5,7 +5,7 @@ of all the curves' isl and osl knots, which a linear interpolation passes throug
 crossings holds every deployment's own concurrency axis, one after the other. Evaluating is one blend of four rows, then
 one interpolation per deployment. Beyond the first and the last knot the line goes on: there is nothing to clamp.
 
-Logarithms of times are kept in single precision: a ten-thousandth of a per cent, at half of the memory.
+A large fleet's logarithms are kept in single precision: a ten-thousandth of a per cent, at half of the memory.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ SHIFT = 1024.0
 MOST_BYTES = 46 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
 SMALL_BYTES = 1_024 * 1_024
-"""A small fleet may take so much in all, and passes through every measured point."""
+"""A small fleet may take so much in all: it passes through every measured point, in double precision."""
 
 _BYTES_PER_BRACKET = 4 * 4
-_PAIR = np.complex64
 
 
 class CurveTable:
@@ -41,7 +40,7 @@ class CurveTable:
 
     ``_rows`` has shape (isl * osl, 2 * m * 2) over TTFT and TPOT and the m concurrency brackets of all deployments. In
     each bracket a value is a line in ln n: an intercept and a slope, side by side, so that they are fetched as one
-    (``_PAIR``: the real and the imaginary part).
+    (``_pair``: the real and the imaginary part).
     """
 
     def __init__(self, curves: Sequence[Curve | None]) -> None:
@@ -59,7 +58,10 @@ class CurveTable:
         self._shift = SHIFT * np.arange(len(axes))
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
         rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), 2, 2, -1)
-        self._rows = np.ascontiguousarray(rows.transpose(0, 2, 3, 1), np.float32).reshape(len(rows), -1)
+        small = 2 * _BYTES_PER_BRACKET * rows.shape[0] * self._brackets <= SMALL_BYTES
+        self._real: Any = np.float64 if small else np.float32
+        self._pair: Any = np.complex128 if small else np.complex64
+        self._rows = np.ascontiguousarray(rows.transpose(0, 2, 3, 1), self._real).reshape(len(rows), -1)
         self._coefficients, self._least = (
             (
                 np.array([_NO_TTFT if curve is None else getattr(curve.ttft, name) for curve in self.curves]),
@@ -95,14 +97,14 @@ class CurveTable:
         v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
         first = i * len(osl) + j
         last = first + len(osl)
-        weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), np.float32)
+        weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), self._real)
         blend = weights[:2].dot(rows[first : first + 2])
         blend += weights[2:].dot(rows[last : last + 2])
         if ln_n.ndim == 1:
             ln_n = np.array((ln_n, ln_n))
         brackets = self._knots.searchsorted(ln_n + self._shift, "right")
         brackets[1] += self._brackets
-        lines = blend.view(_PAIR).take(brackets)
+        lines = blend.view(self._pair).take(brackets)
         logarithms: Any = ln_n * lines.imag  # in double precision, as ln_n is
         logarithms += lines.real
         result: Array = np.exp(logarithms, out=logarithms)
@@ -114,28 +116,29 @@ class CurveTable:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
         ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d), or (2, t, d) for a load of TTFT and one of TPOT.
-        In single precision: within 1e-5 of ``at``.
+        In the table's precision: in single, within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
         if ln_n.ndim == 2:
             ln_n = np.array((ln_n, ln_n))
         brackets, across = 2 * self._brackets, len(self._osl)
-        weights = np.stack((1.0 - u - v + u * v, v - u * v, u - u * v, u * v)).astype(np.float32)
+        weights = np.stack((1.0 - u - v + u * v, v - u * v, u - u * v, u * v)).astype(self._real)
         places = self._knots.searchsorted(ln_n + self._shift, side="right")
         places[1] += self._brackets
         places += ((i * across + j) * brackets)[:, None]
-        cells, flat = self._rows.reshape(-1).view(_PAIR), (2, len(i), -1)
-        blend = cells.take(places).view(np.float32).reshape(flat)
+        cells, flat = self._rows.reshape(-1).view(self._pair), (2, len(i), -1)
+        blend = cells.take(places).view(self._real).reshape(flat)
         blend *= weights[0][:, None]
         for weight, step in zip(weights[1:], (brackets, (across - 1) * brackets, brackets), strict=True):
             places += step
-            corner = cells.take(places).view(np.float32).reshape(flat)
+            corner = cells.take(places).view(self._real).reshape(flat)
             corner *= weight[:, None]
             blend += corner
-        lines = blend.view(_PAIR)
-        logarithms = lines.imag * ln_n.astype(np.float32)
+        lines = blend.view(self._pair)
+        logarithms = lines.imag * ln_n.astype(self._real)
         logarithms += lines.real
-        return np.exp(logarithms, out=logarithms).astype(np.float64)
+        times: Array = np.exp(logarithms, out=logarithms).astype(np.float64)
+        return times
 
     def _changed(
         self,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.bench.noise import Noise
-from agentroute.bench.plan import KNEE, LEAST_ROUNDS, MOST_ROUNDS, Grid, Known, Left, Load, next_load, requests
+from agentroute.bench.plan import KNEE, LEAST_ROUNDS, MOST_ROUNDS, Grid, Known, Left, Load, next_load
 from agentroute.errors import UsageError
 
 Times = Callable[[Load], tuple[float, float]]
@@ -46,7 +46,7 @@ class Model:
                     1.0 if self.tokens is None else max(0.0, 1.0 - self.spent_tokens / self.tokens),
                 ),
             )
-            load = next_load(grid, self.known(), left, noise=noise, is_barred=is_barred)
+            load = next_load(grid, self.known(), left, noise=noise, is_barred=is_barred, most_tokens=self.round_tokens)
             if load is None:
                 return
             factor = math.exp(draw.gauss(0.0, self.noise))
@@ -57,7 +57,7 @@ class Model:
             self.spent_tokens += self.round_tokens(load)
 
     def round_tokens(self, load: Load) -> int:
-        return requests(load) * (load.isl + load.osl)
+        return 3 * load.concurrency * (load.isl + load.osl)
 
     def known(self) -> dict[Load, Known]:
         return {
