@@ -255,10 +255,6 @@ class Assessment:
         curve = self.fleet.curves.curves[d]
         return curve.tails.get((limit.metric, limit.stat)) if curve else None
 
-    def is_able(self, d: int) -> bool:
-        """Whether deployment ``d`` could take the task."""
-        return self.able is None or bool(self.able[d])
-
     def is_feasible(self, d: int) -> bool:
         """Whether deployment ``d`` can take the task now."""
         return self.feasible is None or bool(self.feasible[d])
