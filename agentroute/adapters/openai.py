@@ -9,6 +9,7 @@ from typing import Any
 
 from agentroute.adapters.base import Conversation, Discovery, Load
 from agentroute.adapters.failures import failure, looks_like_html, one_line, stream_failure
+from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
 from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.profile import EngineName
 from agentroute.wire import (
@@ -28,7 +29,10 @@ CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
 
 _OURS = ("model", "messages", "stream")
-_ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+_ENGINES: dict[str, EngineName] = {
+    "vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm", "nvidia": "dynamo",
+}  # fmt: skip
+"""Engines by what they call the owner of a model."""
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
 _WINDOW_KEYS = ("max_model_len", "context_window", "context_length")
 
@@ -39,25 +43,38 @@ class OpenAIAdapter:
     name = "openai"
 
     def discover(self) -> Conversation[Discovery]:
-        """Ask for the list of models; the window when the list says it, the engine when its owner is one."""
-        answer = yield Request(MODELS)
-        models = listed_models(answer, self.classify)
-        head = first(models)
-        meta = head.get("meta")  # llama.cpp: the window of one slot
-        said = [*(head.get(key) for key in _WINDOW_KEYS), meta.get("n_ctx") if isinstance(meta, Mapping) else None]
-        window = next((tokens for value in said if (tokens := positive(value)) is not None), None)
-        engine = _ENGINES.get(str(head.get("owned_by", "")).lower(), "other")
+        """Ask for the list of models; the window when the list says it, the engine when its owner is one.
+
+        Of an engine that is not known by its models, Text Generation Inference tells more in ``/info``, and Ollama its
+        version in ``/api/version``.
+        """
+        models = listed_models((yield Request(MODELS)), self.classify)
+        engine = engine_of(models)
+        info: Mapping[str, Any] = {}
+        version = None
+        if engine == "other":
+            info = optional((yield Request("/info")))
+            version = term(info.get("version")) or term(optional((yield Request("/api/version"))).get("version"))
         return Discovery(
-            models=tuple(str(model["id"]) for model in models),
+            models=names(models),
             engine=engine,
-            max_model_len=window,
+            wire=self.name,
+            parents=parents(models),
+            root=root_of(models),
+            engine_version=version,
+            max_model_len=window_of(models) or positive(info.get("max_total_tokens")),
+            max_num_seqs=positive(info.get("max_concurrent_requests"), most=1_000_000),
             notes=("the KV pool is unknown: an OpenAI-compatible server does not say how many tokens it holds",),
         )
 
     def load(self) -> Conversation[Load]:
-        """Nothing: this wire has no words for it, so nothing is asked."""
-        yield from ()
-        return Load()
+        """Ask ``/metrics``, which this wire does not know but most servers have, for what any of them calls it."""
+        answer = yield Request(METRICS)
+        if why := refused(answer):
+            return Load(hidden=True, said=why)
+        if answer.status != 200:
+            raise self.classify(answer)
+        return load_of(Metrics.of(answer))
 
     def chat(
         self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
@@ -171,6 +188,16 @@ def within(value: Any, *keys: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def items(answer: Answer) -> list[Mapping[str, Any]]:
+    """The JSON objects in the list of an answer that a server need not give; none for anything else."""
+    if answer.status != 200:
+        return []
+    try:
+        return list(mappings(json.loads(answer.body)))
+    except (ValueError, RecursionError):
+        return []
+
+
 def listed_models(answer: Answer, classify: Callable[[Answer], BackendError]) -> list[Mapping[str, Any]]:
     """The entries of ``/v1/models`` that have an id."""
     value = json_object(answer, classify)
@@ -179,6 +206,43 @@ def listed_models(answer: Answer, classify: Callable[[Answer], BackendError]) ->
             FailureKind.UNAVAILABLE, "answered JSON without a list of models; is this the server's base URL?"
         )
     return [model for model in mappings(value["data"]) if isinstance(model.get("id"), str) and model["id"]]
+
+
+def names(models: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Every name that the listed models go by: their ids, those of base models first, and llama.cpp's aliases."""
+    adapters = parents(models)
+    ids = sorted((str(model["id"]) for model in models), key=lambda name: name in adapters)
+    aliases = (alias for model in models for alias in _texts(model.get("aliases")))
+    return tuple(dict.fromkeys((*ids, *aliases)))
+
+
+def parents(models: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The model that each LoRA adapter stands on: vLLM and SGLang list adapters beside it, with their ``parent``."""
+    known = {str(model["id"]): model.get("parent") for model in models}
+    return {name: parent for name, parent in known.items() if isinstance(parent, str) and parent in known}
+
+
+def root_of(models: Sequence[Mapping[str, Any]]) -> str | None:
+    """What the first base model was loaded from, where that is not its name."""
+    adapters = parents(models)
+    base: Mapping[str, Any] = next((model for model in models if model["id"] not in adapters), {})
+    root = _word(base.get("root"))
+    return None if root == base.get("id") else root
+
+
+def engine_of(models: Sequence[Mapping[str, Any]]) -> EngineName:
+    """The engine that says it owns the first model."""
+    return _ENGINES.get(str(first(models).get("owned_by", "")).lower(), "other")
+
+
+def window_of(models: Sequence[Mapping[str, Any]]) -> int | None:
+    """The window of the first model that tells one, under any of the names that servers give it."""
+    for model in models:
+        meta = model.get("meta")  # llama.cpp: the window of one slot
+        said = [*(model.get(key) for key in _WINDOW_KEYS), meta.get("n_ctx") if isinstance(meta, Mapping) else None]
+        if (window := next((tokens for value in said if (tokens := positive(value)) is not None), None)) is not None:
+            return window
+    return None
 
 
 def usage_of(value: Any) -> Usage | None:
@@ -230,6 +294,10 @@ def cut(text: str) -> str:
 
 def _word(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _texts(value: Any) -> Iterable[str]:
+    return [item for item in value if isinstance(item, str) and item] if isinstance(value, list) else []
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:
