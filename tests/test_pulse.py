@@ -267,12 +267,14 @@ def test_no_row_of_readings_makes_a_figure_up(row: list[tuple[Load | BackendErro
 def test_a_real_router_that_passes_on_its_workers_metrics_is_noticed() -> None:
     """Two llama.cpp servers behind vllm-router 0.1.17, whose ``/metrics`` is either one's: what was seen, in turn."""
     from agentroute.adapters.llamacpp import LlamaCppAdapter
-    from agentroute.probe import converse
     from agentroute.wire import Answer
 
     row = json.loads((DATA / "vllm-router-0.1.17-metrics.json").read_text())
     readings = []
     for headers, lines in row:
-        answer = Answer(200, headers, "\n".join(lines).encode())
-        readings.append(converse(LlamaCppAdapter().load(), lambda request, answer=answer: answer))
+        talk = LlamaCppAdapter().load()
+        next(talk)
+        with pytest.raises(StopIteration) as told:
+            talk.send(Answer(200, headers, "\n".join(lines).encode()))
+        readings.append(told.value.value)
     assert after(*readings).vital.trouble == "mixed"

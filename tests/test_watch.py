@@ -69,7 +69,7 @@ def test_a_report_is_as_old_as_the_question() -> None:
     with Server(answers(BUSY)) as server:
         by = Router(router(deployment(server.url)).fleet, clock=lambda: next(clock))
         Watcher(by).look()
-        (signs,) = by._situation.signs(103.0)
+        signs = by.signs("here")
     assert signs.age_s == pytest.approx(3.0)
 
 
@@ -225,10 +225,10 @@ def test_a_key_that_is_not_set_is_said_and_nobody_is_asked(monkeypatch: pytest.M
     assert "the environment variable WATCHED_KEY is not set" in vital.said
 
 
-@pytest.mark.parametrize("wrong", [{"interval_s": 0.0}, {"interval_s": float("inf")}, {"timeout_s": -1.0}])
-def test_times_that_are_none_are_refused(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize(("interval_s", "timeout_s"), [(0.0, 1.0), (float("inf"), 1.0), (1.0, -1.0), (1.0, True)])
+def test_times_that_are_none_are_refused(interval_s: float, timeout_s: float) -> None:
     with pytest.raises(UsageError, match="finite number of seconds above 0"):
-        Watcher(router(deployment("http://127.0.0.1:1")), **wrong)
+        Watcher(router(deployment("http://127.0.0.1:1")), interval_s=interval_s, timeout_s=timeout_s)
 
 
 def test_a_fleet_without_endpoints_has_nothing_to_watch() -> None:
