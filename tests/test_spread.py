@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
-from agentroute.errors import NoFeasibleDeployment, PoolFull, UsageError
+from agentroute.errors import FailureKind, NoFeasibleDeployment, PoolFull, UsageError
 from agentroute.fanout import counts
 from agentroute.fleet import Deployment, Fleet
 from agentroute.outcome import Outcome
@@ -327,7 +327,7 @@ def test_a_server_that_failed_takes_no_group_before_it_has_answered_one(seconds:
     whole = one.spread(task(), fanout=8)
     for _ in range(FAILURES):
         with one.acquire(replace(task(), pin="a")) as lease:
-            lease.settle(Outcome(failed=True))
+            lease.settle(Outcome(failure=FailureKind.UNAVAILABLE))
     clock.now += seconds
     spread = one.spread(task(), fanout=8)
     assert requests(spread) == {"b": 8} and spread.unused["a"].startswith("calls to it have failed")
