@@ -1,4 +1,5 @@
-"""Real llama.cpp servers with a small model, each started once for the tests that need it."""
+"""Real llama.cpp servers with a small model, each started once for the tests that need it; and which tests go together
+where several processes share them (``make test``)."""
 
 from __future__ import annotations
 
@@ -13,6 +14,22 @@ from agentroute.demo.embedded import EmbeddedServer
 # Examples are timed by the wall clock, which other processes on the machine share.
 settings.register_profile("agentroute", deadline=None)
 settings.load_profile("agentroute")
+
+LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test that asks one of the live servers goes to one process, the first, so that each server is started once
+    and asked by one at a time. The others go by file, so that what a file computes once is computed once."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("live" if is_live(item) else item.nodeid.partition("::")[0]))
+    items.sort(key=is_live, reverse=True)
+
+
+def is_live(item: pytest.Item) -> bool:
+    """Whether it asks one of the servers below."""
+    return isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames)
 
 
 @pytest.fixture(scope="session")
