@@ -3,17 +3,43 @@ where several processes share them (``make test``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from agentroute import compiled
+from agentroute.catalogue import shipped
 from agentroute.demo.embedded import EmbeddedServer
+from agentroute.fleet import Deployment
+from agentroute.latency.curve import Curve
 
 # Examples are timed by the wall clock, which other processes on the machine share.
 settings.register_profile("agentroute", deadline=None)
 settings.load_profile("agentroute")
+
+
+def once(fit: Callable[[Deployment], Curve | None]) -> Callable[[Deployment], Curve | None]:
+    """``fit``, but the curve of a shipped profile is fitted once in a process, and not by every router over all of them
+    and every command: that takes a second each time. Curves are frozen."""
+    kept: dict[tuple[int, ...], tuple[Deployment, Curve | None]] = {}
+    names = frozenset(shipped().profile_names)
+
+    def fitted(deployment: Deployment) -> Curve | None:
+        name = deployment.profile.name
+        if name not in names or shipped().profile(name) is not deployment.profile:
+            return fit(deployment)
+        key = tuple(id(getattr(deployment, field.name)) for field in fields(deployment))
+        if key not in kept:
+            kept[key] = deployment, fit(deployment)  # with the deployment, whose fields' identities are the key
+        return kept[key][1]
+
+    return fitted
+
+
+pytest.MonkeyPatch().setattr(compiled, "_curve", once(compiled._curve))
 
 LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools"}
 
