@@ -22,8 +22,8 @@ NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E
 
 Kind = Literal["not_allowed", "window", "request_size", "capability", "budget", "slo", "unknown", "down", "no_room"]
 """Why a deployment cannot take a task: by name or quality floor; prompt and answer, or their KV, beyond what one
-request may have; a capability that it lacks; too dear; too slow; nobody can tell; its breaker, or one that waited
-longer, keeps it shut; others are there at this moment."""
+request may have; a capability that it lacks; too dear; too slow; nobody can tell; its breaker, that it turned
+others away, or one that waited longer keeps it shut; others are there at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,8 @@ def refused(a: Assessment, d: int) -> Reason:
         if limit.hard and (reason := _broken(a, d, limit)):
             return reason
     if a.state.up is not None and not a.state.up[a.pool[d]]:
-        return Reason(
-            "down", "nothing goes there for now: it failed again and again, or one that waited longer is next"
-        )
+        why = "it failed again and again, it turned others away, or one that waited longer is next"
+        return Reason("down", f"nothing goes there for now: {why}")
     needed, free = float(a.units[d]), float(fleet.blocks[d] - a.held[d])
     text = f"one request needs {needed:,.0f} KV blocks, {free:,.0f} of {fleet.blocks[d]:,.0f} are free now"
     return Reason("no_room", text, needed, free, "KV blocks")

@@ -308,7 +308,7 @@ class Router:
     def _read(self, lease: Lease) -> None:
         with self._lock:
             if lease._placed is not None:
-                self._situation.prefills.read(lease._placed.reading, self._now())
+                self._situation.begun(lease._placed, self._now())
 
     def _extend(self, lease: Lease, output_tokens: int) -> bool:
         with self._lock:

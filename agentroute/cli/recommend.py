@@ -159,6 +159,7 @@ def task_json(task: Task) -> dict[str, Any]:
         "context_tokens": task.context_tokens,
         "max_output_tokens": task.max_output_tokens,
         "concurrency": task.concurrency,
+        "shared_prefix_tokens": task.shared_prefix_tokens,
         "ttft_ms": _slo(task.ttft_ms),
         "tpot_ms": _slo(task.tpot_ms),
         "deadline_s": _slo(task.deadline_s),
