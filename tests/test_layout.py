@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentroute"
 
 LAYERS: tuple[str, ...] = (
-    "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
+    "errors", "remedy", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
