@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from agentroute.adapters.base import Conversation, Discovery, Load
+from agentroute.adapters.base import Conversation, Discovery, Endpoint, Load, Served
+from agentroute.adapters.dialect import PLAIN, Dialect
 from agentroute.adapters.failures import failure, looks_like_html, one_line, stream_failure
 from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.profile import EngineName
@@ -28,6 +30,7 @@ CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"
 
 _OURS = ("model", "messages", "stream")
+_ANYWHERE = Served()
 _ENGINES: dict[str, EngineName] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
 _TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
 _WINDOW_KEYS = ("max_model_len", "context_window", "context_length")
@@ -37,6 +40,8 @@ class OpenAIAdapter:
     """Any OpenAI-compatible server."""
 
     name = "openai"
+    dialect: Dialect = PLAIN
+    """How what it is asked differs from the shared wire."""
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the list of models; the window when the list says it, the engine when its owner is one."""
@@ -66,70 +71,149 @@ class OpenAIAdapter:
         for key in _OURS:
             if key in body:
                 raise UsageError(f"body must not set {key!r}; it is given by the call itself")
+        return self.request(CHATS, model, {"messages": list(messages), **body}, stream=stream)
+
+    def request(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        payload: Mapping[str, Any],
+        *,
+        stream: bool,
+        served: Served = _ANYWHERE,
+        urgency: int | None = None,
+    ) -> Request:
+        """The request for any endpoint; see ``Adapter.request``."""
+        if stream and endpoint.events is None:
+            raise UsageError(f"{endpoint.path} does not stream")
+        for key in ("model", "stream"):
+            if key in payload:
+                raise UsageError(f"body must not set {key!r}; it is given by the call itself")
         for key in ("n", "best_of"):
-            if body.get(key) not in (None, 1):
+            if payload.get(key) not in (None, 1):
                 raise UsageError(
-                    f"body must not ask for several answers ({key} = {shown(body[key])}); ask several times"
+                    f"body must not ask for several answers ({key} = {shown(payload[key])}); ask several times"
                 )
-        out: dict[str, Any] = {"model": model, "messages": list(messages), **body}
+        out = {"model": model, **self.dialect.put(endpoint, payload, served)}
+        if urgency is not None:
+            out |= self.priority(urgency, served, payload)
+        options = out.pop("stream_options", None) or {}  # servers refuse them where nothing is streamed
+        if not isinstance(options, Mapping):
+            raise UsageError(f"stream_options must be a mapping, got {type(options).__name__}")
         if stream:
-            options = body.get("stream_options") or {}
-            if not isinstance(options, Mapping):
-                raise UsageError(f"stream_options must be a mapping, got {type(options).__name__}")
-            out |= {"stream": True, "stream_options": {**options, "include_usage": True}}
-        return Request(CHAT, out)
+            out["stream"] = True
+            if options := {**options, "include_usage": True} if endpoint.asks_usage else options:
+                out["stream_options"] = options
+        return Request(endpoint.path, out)
 
-    def completion(self, answer: Answer) -> Completion:
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The fields that tell how urgent a request is: none, where a server is not known to have such."""
+        return {}
+
+    def precheck(self, prompt_tokens: int, max_tokens: int | None, served: Served) -> BackendError | None:
+        """Why a request must not be sent there; see ``Adapter.precheck``."""
+        return self.dialect.refusal(prompt_tokens, max_tokens, served)
+
+    def completion(self, answer: Answer, endpoint: Endpoint | None = None) -> Completion:
         """The first choice of a good answer; raises ``BackendError`` when it is not one."""
+        endpoint = endpoint or CHATS
         raw = json_object(answer, self.classify)
-        choice = first(raw.get("choices"))
-        message = choice.get("message")
-        if not isinstance(message, Mapping):
-            raise BackendError(
-                FailureKind.UNAVAILABLE, "answered JSON without a choice; is this a chat server?", status=answer.status
-            )
-        return Completion(
-            text=text_of(message.get("content")),
-            tool_calls=tuple(_tool_call(call) for call in mappings(message.get("tool_calls"))),
-            reasoning=_reasoning(message),
-            finish_reason=_word(choice.get("finish_reason")),
-            usage=usage_of(raw.get("usage")) or Usage(),
-            raw=raw,
-        )
+        read = endpoint.completion(raw)
+        if read is None:
+            what = "a choice; is this a chat server?" if endpoint is CHATS else f"an answer to {endpoint.path}"
+            raise BackendError(FailureKind.UNAVAILABLE, f"answered JSON without {what}", status=answer.status)
+        return read
 
-    def events(self, data: str) -> Sequence[Event]:
+    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event]:
         """The events in one ``data:``; nothing for an empty delta, which a server sends before it has a token."""
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):
             value = None
-        if (error := stream_failure(value)) is not None:
+        if (error := stream_failure(value, event)) is not None:
             raise error
         if not isinstance(value, Mapping):
             raise BackendError(FailureKind.INTERRUPTED, f"the stream holds something that is not JSON: {cut(data)}")
-        out: list[Event] = []
-        choice = first(value.get("choices"))
-        delta = choice.get("delta")
-        if isinstance(delta, Mapping):
-            if reasoning := _reasoning(delta):
-                out.append(ReasoningDelta(reasoning))
-            if text := text_of(delta.get("content")):
-                out.append(TextDelta(text))
-            for position, call in enumerate(mappings(delta.get("tool_calls"))):
-                out.append(_tool_call_delta(call, position))
-        if reason := _word(choice.get("finish_reason")):
-            out.append(Finished(reason))
-        if usage := usage_of(value.get("usage")):
-            out.append(usage)
-        return out
+        read = (endpoint or CHATS).events
+        return read(value) if read is not None else ()
 
-    def classify(self, answer: Answer) -> BackendError:
-        """What an answer with an error status means."""
-        return failure(answer)
+    def usage(self, endpoint: Endpoint, raw: Mapping[str, Any]) -> Usage | None:
+        """The tokens in an answer's JSON; ``None`` where it does not say."""
+        return endpoint.usage(raw)
+
+    def classify(self, answer: Answer, now: datetime | None = None) -> BackendError:
+        """What an answer with an error status means; ``now`` is what a date in its headers counts from."""
+        return failure(answer, now)
 
     def release_delay_s(self, *, streaming: bool) -> float:
         """vLLM and Dynamo free a request's KV 0.1 to 0.2 s after its client went away, streaming or not (measured)."""
         return 0.2
+
+
+def _chat(raw: Mapping[str, Any]) -> Completion | None:
+    choice = first(raw.get("choices"))
+    message = choice.get("message")
+    if not isinstance(message, Mapping):
+        return None
+    return Completion(
+        text=text_of(message.get("content")),
+        tool_calls=tuple(_tool_call(call) for call in mappings(message.get("tool_calls"))),
+        reasoning=_reasoning(message),
+        finish_reason=finish_of(choice),
+        usage=usage_in(raw) or Usage(),
+        raw=raw,
+    )
+
+
+def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
+    out: list[Event] = []
+    choice = first(value.get("choices"))
+    delta = choice.get("delta")
+    if isinstance(delta, Mapping):
+        if reasoning := _reasoning(delta):
+            out.append(ReasoningDelta(reasoning))
+        if text := text_of(delta.get("content")):
+            out.append(TextDelta(text))
+        for position, call in enumerate(mappings(delta.get("tool_calls"))):
+            out.append(_tool_call_delta(call, position))
+    if reason := finish_of(choice):
+        out.append(Finished(reason))
+    if usage := usage_in(value):
+        out.append(usage)
+    return out
+
+
+def usage_in(raw: Mapping[str, Any]) -> Usage | None:
+    """The token counts of an answer, or of the piece of a stream that holds them."""
+    return usage_of(raw.get("usage"))
+
+
+CHATS = Endpoint(
+    name="chat",
+    path=CHAT,
+    prompt="messages",
+    limits=("max_completion_tokens", "max_tokens", "n_predict"),
+    completion=_chat,
+    events=_chat_events,
+    usage=usage_in,
+    asks_usage=True,
+)
+"""The endpoint for chats."""
+
+
+def finish_of(choice: Mapping[str, Any]) -> str | None:
+    """Why a choice ended; raises ``BackendError`` (interrupted) when the server gave it up.
+
+    SGLang ends a request that was aborted without a reason of its own with ``abort`` and no error (0.5.23,
+    ``serving_chat.py``), vLLM has ``abort`` and ``error`` (0.32, ``v1/engine``).
+    """
+    reason = word(choice.get("finish_reason"))
+    if reason in _GIVEN_UP:
+        raise BackendError(FailureKind.INTERRUPTED, f"the server gave the answer up: finish_reason is {reason!r}")
+    return reason
+
+
+_GIVEN_UP = ("abort", "error", "cancelled")
 
 
 def json_object(answer: Answer, classify: Callable[[Answer], BackendError]) -> Mapping[str, Any]:
@@ -228,7 +312,8 @@ def cut(text: str) -> str:
     return repr(one_line(text[:80]))
 
 
-def _word(value: Any) -> str | None:
+def word(value: Any) -> str | None:
+    """A string that is not empty, else ``None``."""
     return value if isinstance(value, str) and value else None
 
 
@@ -242,15 +327,15 @@ def _function(call: Mapping[str, Any]) -> tuple[str | None, str]:
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments)
-    return _word(function.get("name")), arguments or ""
+    return word(function.get("name")), arguments or ""
 
 
 def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     name, arguments = _function(call)
-    return ToolCall(_word(call.get("id")), name or "", arguments)
+    return ToolCall(word(call.get("id")), name or "", arguments)
 
 
 def _tool_call_delta(call: Mapping[str, Any], position: int) -> ToolCallDelta:
     name, arguments = _function(call)
     index = count(call.get("index"))
-    return ToolCallDelta(position if index is None else index, _word(call.get("id")), name, arguments)
+    return ToolCallDelta(position if index is None else index, word(call.get("id")), name, arguments)
