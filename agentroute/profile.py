@@ -27,7 +27,7 @@ from agentroute.origin import (
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Disaggregated, Sharding
 
-EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "other"]
+EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "transformers", "other"]
 WeightsType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "awq", "gptq", "gguf"]
 KvType = Literal["bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "nvfp4", "q8_0", "q5_0", "q4_0", "f32"]
 

@@ -256,6 +256,11 @@ class Router:
             self._situation.observe(pool, load, capacity, self._clock())
         self.pump()
 
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Its clock, in seconds: what the ``at`` of a load is told by."""
+        return self._clock
+
     def doctor(self) -> list[Finding]:
         """What is wrong with the deployments, or may be: as they are set up and as they have run here; nobody is asked.
 

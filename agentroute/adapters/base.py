@@ -27,7 +27,15 @@ class Discovery:
     """What a running server says of itself. ``None`` is what it does not say."""
 
     models: tuple[str, ...]
+    """The names by which it can be asked for, aliases and LoRA adapters among them; the first is a base model's."""
     engine: EngineName
+    """What computes; ``other`` where it is not said, as behind a router."""
+    wire: str = ""
+    """The adapter that asked."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """The model that a LoRA adapter stands on, by the adapter's name."""
+    root: str | None = None
+    """What the first model was loaded from: a hub id or a path."""
     engine_version: str | None = None
     max_model_len: int | None = None
     """The window of one request, in tokens."""
@@ -40,7 +48,9 @@ class Discovery:
     sharding: Sharding | None = None
     """The split, when the server states all of it."""
     engines: int | None = None
-    """Data-parallel engines behind this address, each with a KV memory of its own."""
+    """Data-parallel engines, or workers, behind this address, each with a KV memory of its own."""
+    prefix_caching: bool | None = None
+    """Whether it keeps the KV of prompts for others that begin alike."""
     weights: str | None = None
     """The data type or quantisation of the weights, in the engine's own word."""
     kv: str | None = None
@@ -55,6 +65,22 @@ class Discovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """What a server has added up since it started; what was added between two readings has a mean."""
+
+    sum: float
+    count: float
+
+    def mean(self) -> float | None:
+        """The mean of all; ``None`` of none."""
+        return self.sum / self.count if self.count > 0 else None
+
+    def since(self, before: Total) -> Total:
+        """What was added after ``before``."""
+        return Total(self.sum - before.sum, self.count - before.count)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What a running server is doing now. ``None`` is what it does not say, never zero."""
 
@@ -62,6 +88,24 @@ class Load:
     waiting: int | None = None
     kv_used: float | None = None
     """Share of the KV pool in use, 0 to 1."""
+    alive: bool | None = None
+    """Whether it can serve, by its own word: false for an engine that died while its HTTP front still answers."""
+    said: str = ""
+    """Its words where it is not alive, or why it does not show what it is doing."""
+    hidden: bool = False
+    """Whether it would tell what it is doing, but not to us, or not as it was started; ``said`` is why."""
+    process: str | None = None
+    """What tells the process that answered from any other."""
+    counted: float | None = None
+    """The sum of its counters, which only ever grows in one process."""
+    steps: float | None = None
+    """The sum of those that grow with every step of the engine."""
+    ttft_s: Total | None = None
+    """Time to the first token, in seconds, of all requests since it started."""
+    isl: Total | None = None
+    """Prompt tokens of all requests since it started."""
+    osl: Total | None = None
+    """Answer tokens of all requests since it started."""
 
 
 @dataclass(frozen=True, slots=True)

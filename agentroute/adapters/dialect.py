@@ -12,8 +12,7 @@ from agentroute.errors import BackendError, FailureKind
 
 HINTS = frozenset(
     {
-        "cache_salt", "metadata", "nvext", "priority", "prompt_cache_key", "request_id", "safety_identifier",
-        "service_tier", "store", "user",
+        "metadata", "priority", "prompt_cache_key", "request_id", "safety_identifier", "service_tier", "store", "user",
     }
 )  # fmt: skip
 """Fields that no answer depends on: left out for a server that would refuse them."""
@@ -29,6 +28,8 @@ class Dialect:
     """The name of the limit on an answer that every version knows; ``None``: the caller's own stays."""
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """By endpoint, all that it knows, where it refuses the rest."""
+    drops: frozenset[str] = frozenset()
+    """Fields that change nothing there, and that some versions refuse: left out."""
     ignores: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Fields that it takes and drops though the answer depends on them, and the values for which that does no harm."""
     structured: Mapping[Constraint, Writer] | None = None
@@ -101,7 +102,7 @@ class Dialect:
     def _refuse(self, endpoint: Endpoint, out: dict[str, Any]) -> None:
         known = self.fields.get(endpoint.name)
         for name in [name for name in out if known is not None and name not in known]:
-            if name not in HINTS:
+            if name not in HINTS and name not in self.drops:
                 raise _lacks(f"{self.server} refuses requests with the field {name!r}")
             del out[name]
         for name, harmless in self.ignores.items():

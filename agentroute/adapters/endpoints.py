@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentroute.adapters.base import Endpoint
+from agentroute.adapters.chats import CHATS, finish_of, usage_in
 from agentroute.adapters.failures import stream_failure
-from agentroute.adapters.openai import CHATS, count, finish_of, first, mappings, text_of, usage_in, within, word
+from agentroute.adapters.reading import count, first, mappings, text_of, within, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,

@@ -86,9 +86,10 @@ def _engine(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
 
 
 def _adapter(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
-    if said.engine != "other" and deployment.adapter not in ("openai", said.engine):
-        text = f"the adapter is {deployment.adapter}, the server is {said.engine}: its load cannot be read"
-        yield Finding("adapter", deployment.name, f'{text}; set adapter = "{said.engine}"', "wrong")
+    spoken = said.wire or said.engine
+    if spoken not in ("other", "openai") and deployment.adapter not in ("openai", spoken):
+        text = f"the adapter is {deployment.adapter}, the server is {spoken}: its load cannot be read"
+        yield Finding("adapter", deployment.name, f'{text}; set adapter = "{spoken}"', "wrong")
 
 
 def _model(deployment: Deployment, said: Discovery, model: str | None) -> Iterator[Finding]:

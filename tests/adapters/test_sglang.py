@@ -215,7 +215,7 @@ def test_what_a_rank_does_not_say_is_unknown(value: Any) -> None:
 
 
 def test_a_server_without_the_route_has_no_known_load_and_one_that_fails_says_so() -> None:
-    assert load({}, 404) == Load()
+    assert load({}, 404) == Load(hidden=True, said="/metrics is not there; start it with --enable-metrics")
     with pytest.raises(BackendError):
         load({}, 503)
     with pytest.raises(BackendError):

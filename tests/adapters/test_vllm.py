@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -263,8 +264,11 @@ RUNNING, WAITING, USED = "vllm:num_requests_running", "vllm:num_requests_waiting
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f'{RUNNING}{{engine="0"}} 3.0\n{WAITING}{{engine="0"}} 5.0\n{USED}{{engine="0"}} 0.25\n', Load(3, 5, 0.25)),
-        (f'{RUNNING}{{engine="0"}} 3.0\n{RUNNING}{{engine="1"}} 1.0\n', Load(running=4)),
+        (
+            f'{RUNNING}{{engine="0"}} 3.0\n{WAITING}{{engine="0"}} 5.0\n{USED}{{engine="0"}} 0.25\n',
+            Load(3, 5, 0.25, process="0"),
+        ),
+        (f'{RUNNING}{{engine="0"}} 3.0\n{RUNNING}{{engine="1"}} 1.0\n', Load(running=4, process="0 1")),
         (f'{USED}{{engine="0"}} 0.5\n{USED}{{engine="1"}} 0.25\n', Load(kv_used=0.375)),
         ("vllm:gpu_cache_usage_perc 0.5\n", Load(kv_used=0.5)),
         (f'{WAITING}_by_reason{{engine="0",reason="capacity"}} 7.0\n', Load()),
@@ -276,14 +280,14 @@ RUNNING, WAITING, USED = "vllm:num_requests_running", "vllm:num_requests_waiting
     ],
 )
 def test_metrics_tell_the_load_of_all_engines_and_a_missing_gauge_is_unknown(text: str, found: Load) -> None:
-    assert load(text) == found
+    assert load(text) == replace(found, alive=True)
 
 
 def test_recorded_metrics_tell_an_idle_server() -> None:
-    assert load(recorded("vllm-0.32.0-dp2")[METRICS]) == Load(0, 0, 0.0)
+    assert load(recorded("vllm-0.32.0-dp2")[METRICS]) == Load(0, 0, 0.0, alive=True, process="0 1")
 
 
 def test_a_server_without_metrics_has_no_known_load_and_one_that_fails_says_so() -> None:
-    assert load("", 404) == Load()
+    assert load("", 404) == Load(hidden=True, said="/metrics is not there")
     with pytest.raises(BackendError):
         load("", 503)
