@@ -46,8 +46,9 @@ _SAMPLING = frozenset(
 )  # fmt: skip
 _CHAT = frozenset(
     {
-        "add_generation_prompt", "cache_salt", "chat_template", "chat_template_kwargs", "documents", "max_completion_tokens",
-        "messages", "mm_processor_kwargs", "reasoning_effort", "tool_choice", "tools", "top_logprobs",
+        "add_generation_prompt", "cache_salt", "chat_template", "chat_template_kwargs", "documents",
+        "max_completion_tokens", "messages", "mm_processor_kwargs", "reasoning_effort", "tool_choice", "tools",
+        "top_logprobs",
     }
 )  # fmt: skip
 DIALECT = Dialect(
