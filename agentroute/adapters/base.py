@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from agentroute.errors import BackendError
-from agentroute.profile import EngineName, KvPool
+from agentroute.profile import EngineName, KvPool, Profile
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Completion, Event, Request, Usage
@@ -138,6 +138,14 @@ class Served:
     """Tokens that one KV memory holds."""
     priority: Literal["lower", "higher"] | None = None
     """Which values of ``priority`` it serves first; ``None``: it is not known to schedule by priority at all."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> Served:
+        """What a profile says of it."""
+        limits = profile.limits
+        if limits is None:
+            return cls()
+        return cls(limits.max_model_len, limits.kv_pool.tokens if limits.kv_pool is not None else None)
 
 
 class Adapter(Protocol):

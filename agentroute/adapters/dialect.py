@@ -32,6 +32,8 @@ class Dialect:
     """Fields that change nothing there, and that some versions refuse: left out."""
     ignores: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     """Fields that it takes and drops though the answer depends on them, and the values for which that does no harm."""
+    clashes: tuple[frozenset[str], ...] = ()
+    """Fields that it refuses together; ``stream`` counts as one."""
     structured: Mapping[Constraint, Writer] | None = None
     """How it is told what shape an answer must have; ``None``: the caller's way stays."""
     own: frozenset[str] = frozenset()
@@ -45,7 +47,7 @@ class Dialect:
     unset_output: int = 0
     """Tokens that it plans for where no limit is set."""
 
-    def put(self, endpoint: Endpoint, payload: Mapping[str, Any], served: Served) -> dict[str, Any]:
+    def put(self, endpoint: Endpoint, payload: Mapping[str, Any], served: Served, *, stream: bool) -> dict[str, Any]:
         """The caller's fields in this runtime's words; raises ``BackendError`` (not_found) for what it has none for."""
         out = dict(payload)
         if endpoint.limits:
@@ -54,7 +56,7 @@ class Dialect:
             if self.says_auto and out.get("tools") and out.get("tool_choice") is None:
                 out["tool_choice"] = "auto"
             self._constrain(out)
-            self._refuse(endpoint, out)
+            self._refuse(endpoint, out, stream)
         return out
 
     def refusal(self, prompt_tokens: int, max_tokens: int | None, served: Served) -> BackendError | None:
@@ -99,7 +101,7 @@ class Dialect:
             del out[name]
             out.update(write(value))
 
-    def _refuse(self, endpoint: Endpoint, out: dict[str, Any]) -> None:
+    def _refuse(self, endpoint: Endpoint, out: dict[str, Any], stream: bool) -> None:
         known = self.fields.get(endpoint.name)
         for name in [name for name in out if known is not None and name not in known]:
             if name not in HINTS and name not in self.drops:
@@ -108,6 +110,10 @@ class Dialect:
         for name, harmless in self.ignores.items():
             if out.get(name) is not None and out[name] not in harmless:
                 raise _lacks(f"{self.server} takes the field {name!r} and drops it")
+        asked = {name for name, value in out.items() if value} | ({"stream"} if stream else set())
+        for clash in self.clashes:
+            if clash <= asked:
+                raise _lacks(f"{self.server} refuses {' and '.join(sorted(clash))} together")
 
 
 PLAIN = Dialect()

@@ -26,6 +26,7 @@ DIALECT = Dialect(
     limit="max_tokens",
     structured={"schema": schema, "choice": as_grammar(alone("grammar")), "grammar": alone("grammar")},
     own=frozenset({"json_schema", "grammar"}),
+    clashes=(frozenset({"logprobs", "stream", "tools"}), frozenset({"grammar", "tools"})),
 )
 """Seen on xllamacpp 2026.10.11549: unknown fields are ignored, a limit of any size is taken, a prompt beyond a slot's
 window is a clean 400. Grammars are GBNF; there are no regular expressions and no priorities."""

@@ -99,7 +99,7 @@ class OpenAIAdapter:
                 raise UsageError(
                     f"body must not ask for several answers ({key} = {shown(payload[key])}); ask several times"
                 )
-        out = {"model": model, **self.dialect.put(endpoint, payload, served)}
+        out = {"model": model, **self.dialect.put(endpoint, payload, served, stream=stream)}
         if urgency is not None:
             out |= self.priority(urgency, served, payload)
         options = out.pop("stream_options", None) or {}  # servers refuse them where nothing is streamed

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS, COMPLETIONS, EMBEDDINGS, ENDPOINTS, RESPONSES
+from agentroute.adapters.llamacpp import LlamaCppAdapter
 from agentroute.adapters.openai import OpenAIAdapter
 from agentroute.call import Assembly
+from agentroute.demo.embedded import EmbeddedServer
 from agentroute.errors import BackendError, FailureKind
+from agentroute.sse import EventDecoder
 from agentroute.wire import Answer, Completion, Finished, TextDelta, ToolCall, Usage
 
-WIRE = OpenAIAdapter()
+WIRE, LLAMA = OpenAIAdapter(), LlamaCppAdapter()
 USAGE = {"input_tokens": 12, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 8}}
 FULL = {"code": "rate_limit_exceeded", "message": "no"}
 MESSAGE = {
@@ -157,7 +161,8 @@ def test_embeddings_are_passed_through_with_their_usage() -> None:
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS.values(), ids=list(ENDPOINTS))
 def test_usage_that_the_server_does_not_say_is_unknown(endpoint: Endpoint) -> None:
-    for raw in ({}, {"usage": None}, {"usage": 7}, {"usage": []}):
+    raws: list[dict[str, Any]] = [{}, {"usage": None}, {"usage": 7}, {"usage": []}]
+    for raw in raws:
         assert WIRE.usage(endpoint, raw) is None
     assert WIRE.usage(endpoint, {"usage": {}}) == Usage()
 
@@ -204,3 +209,67 @@ def test_no_json_whatever_breaks_the_reading(value: Any, endpoint: Endpoint) -> 
             read()
         except BackendError as error:
             assert error.detail
+
+
+# --- the real server
+
+
+def send(server: EmbeddedServer, endpoint: Endpoint, payload: dict[str, Any], *, stream: bool) -> httpx.Response:
+    request = LLAMA.request(endpoint, "any", payload, stream=stream)
+    return httpx.post(server.url.removesuffix("/v1") + request.path, json=dict(request.body or {}), timeout=60)
+
+
+@pytest.mark.parametrize("endpoint", [CHATS, COMPLETIONS, RESPONSES], ids=lambda each: each.name)
+def test_a_real_server_answers_the_same_whole_and_in_pieces_with_its_usage(
+    llama_one: EmbeddedServer, endpoint: Endpoint
+) -> None:
+    prompt: Any = "Once upon a time" if endpoint is not CHATS else [{"role": "user", "content": "Once upon a time"}]
+    payload = {endpoint.prompt: prompt, "temperature": 0, endpoint.limits[0]: 6}
+    answer = send(llama_one, endpoint, payload, stream=False)
+    told = LLAMA.completion(Answer(answer.status_code, {}, answer.content), endpoint)
+    decoder, assembly = EventDecoder(), Assembly()
+    for data in decoder.feed(send(llama_one, endpoint, payload, stream=True).content) + decoder.flush():
+        for event in LLAMA.events(data, endpoint) if data != "[DONE]" else ():
+            assembly.add(event)
+    found = assembly.completion()
+    assert told.text
+    assert (found.text, found.finish_reason) == (told.text, told.finish_reason)
+    for usage in (told.usage, found.usage):
+        assert usage.prompt_tokens
+        assert usage.completion_tokens == 6
+
+
+def test_a_real_server_without_embeddings_says_so(llama_one: EmbeddedServer) -> None:
+    answer = send(llama_one, EMBEDDINGS, {"input": "hi"}, stream=False)
+    error = LLAMA.classify(Answer(answer.status_code, {}, answer.content))
+    assert (error.kind, error.status) == (FailureKind.NOT_FOUND, 501)
+
+
+@pytest.mark.parametrize(
+    ("body", "stream"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "logprobs": True}, True),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}], "grammar": 'root ::= "a"'}, False),
+    ],
+)
+def test_what_llama_cpp_refuses_together_it_still_refuses(
+    llama_tools: EmbeddedServer, body: dict[str, Any], stream: bool
+) -> None:
+    payload = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2, **body}
+    with pytest.raises(BackendError, match="together; leave it out"):
+        send(llama_tools, CHATS, payload, stream=stream)
+    raw = httpx.post(
+        llama_tools.url.removesuffix("/v1") + CHATS.path, json={"model": "any", "stream": stream, **payload}, timeout=60
+    )
+    assert raw.status_code == 400
+
+
+def test_a_real_server_keeps_to_choices(llama_one: EmbeddedServer) -> None:
+    choices = ["maybe", 'say "no"']
+    payload = {
+        "messages": [{"role": "user", "content": "Is the sky blue?"}],
+        "guided_choice": choices,
+        "max_tokens": 20,
+    }
+    answer = send(llama_one, CHATS, payload, stream=False)
+    assert LLAMA.completion(Answer(answer.status_code, {}, answer.content)).text in choices

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+from fleets import BLOCK, profile
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -317,6 +318,13 @@ def test_a_hint_of_the_callers_own_stays() -> None:
 
 
 # --- what must not be sent at all
+
+
+def test_what_a_profile_says_of_a_place_is_what_is_known_of_it() -> None:
+    known = profile(window=32_768, kv_blocks=100)
+    assert Served.of(known) == Served(window=32_768, pool_tokens=100 * BLOCK)
+    assert Served.of(profile()) == Served()
+    assert Served.of(known.model_copy(update={"limits": None})) == Served()
 
 
 @pytest.mark.parametrize("name", ["dynamo", "sglang_router", "transformers", "vllm_router"])
