@@ -23,8 +23,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in sorted(DATA.glob("*.jsonl"))
 }
 HOW_MANY = {"dynamo": 56, "llamacpp": 43, "sglang-router": 49, "transformers-serve": 42, "vllm": 120}
-ADAPTERS = {"llamacpp": "llamacpp", "vllm": "vllm"}
-"""By file; the others speak the shared wire."""
+ADAPTERS = {
+    "dynamo": "dynamo",
+    "llamacpp": "llamacpp",
+    "sglang-router": "sglang_router",
+    "transformers-serve": "transformers",
+    "vllm": "vllm",
+}
+"""By file."""
 
 TABLE = [pytest.param(server, row, id=row["id"]) for server, rows in ROWS.items() for row in rows]
 
@@ -70,7 +76,7 @@ def read(wire: Adapter, row: dict[str, Any]) -> Completion | None:
 
 @pytest.mark.parametrize(("server", "row"), TABLE)
 def test_an_answer_means_what_happened_on_the_server(server: str, row: dict[str, Any]) -> None:
-    wire = adapter(ADAPTERS.get(server, "openai"))
+    wire = adapter(ADAPTERS[server])
     try:
         found = read(wire, row)
     except BackendError as error:

@@ -292,7 +292,7 @@ def test_choices_as_a_regular_expression_mean_the_same(choices: list[str]) -> No
 @pytest.mark.parametrize(
     ("name", "served", "sent"),
     [
-        ("vllm", None, [{}, {}, {}]),  # it answers 400 where it does not schedule by priority
+        ("vllm", None, [{}, {}, {}]),  # an error where it does not schedule by priority
         ("vllm", "lower", [{"priority": 0}, {"priority": 1}, {"priority": 2}]),
         ("sglang", None, [{}, {}, {}]),  # it may answer 503
         ("sglang", "higher", [{"priority": 0}, {"priority": -1}, {"priority": -2}]),
