@@ -163,9 +163,16 @@ class Adapter(Protocol):
         ...
 
     def chat(
-        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        body: Mapping[str, Any],
+        stream: bool,
+        served: Served = ...,
+        urgency: int | None = None,
     ) -> Request:
-        """The request for a chat. ``body`` holds the caller's own fields and passes through untouched."""
+        """The request for a chat; ``body`` holds the caller's own fields. See ``request``."""
         ...
 
     def request(
@@ -180,8 +187,9 @@ class Adapter(Protocol):
     ) -> Request:
         """The request for any endpoint: ``payload`` with the prompt in it, put into this runtime's words.
 
-        ``urgency`` is 0 for what is most urgent. Raises ``UsageError`` for a field that is not the caller's to set, and
-        ``BackendError`` (not_found: another server may) for one that this runtime refuses or drops silently.
+        ``urgency`` is 0 for what is as urgent as most, more for what is more so, less for what can wait. Raises
+        ``UsageError`` for a field that is not the caller's to set, and ``BackendError`` (not_found: another server may)
+        for one that this runtime refuses or drops silently.
         """
         ...
 

@@ -60,9 +60,11 @@ class DynamoAdapter(OpenAIAdapter):
     dialect = DIALECT
 
     def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``nvext.agent_hints.priority``: higher values are more important, whatever engine serves them."""
+        """``nvext.agent_hints.priority``: higher values are more important, whatever engine serves them; 0 is none."""
+        if urgency == 0:
+            return {}
         nvext = within(payload, "nvext")
-        return {"nvext": {**nvext, "agent_hints": {"priority": -urgency, **within(nvext, "agent_hints")}}}
+        return {"nvext": {**nvext, "agent_hints": {"priority": urgency, **within(nvext, "agent_hints")}}}
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the metrics and the workers; KV pool, slots and step are those of one worker."""

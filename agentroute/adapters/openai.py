@@ -70,13 +70,21 @@ class OpenAIAdapter:
         return load_of(Metrics.of(answer))
 
     def chat(
-        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        body: Mapping[str, Any],
+        stream: bool,
+        served: Served = _ANYWHERE,
+        urgency: int | None = None,
     ) -> Request:
         """The request; raises ``UsageError`` when ``body`` holds a field that is not the caller's to set there."""
         for key in _OURS:
             if key in body:
                 raise UsageError(f"body must not set {key!r}; it is given by the call itself")
-        return self.request(CHATS, model, {"messages": list(messages), **body}, stream=stream)
+        payload = {"messages": list(messages), **body}
+        return self.request(CHATS, model, payload, stream=stream, served=served, urgency=urgency)
 
     def request(
         self,

@@ -77,8 +77,8 @@ class TrtllmAdapter(OpenAIAdapter):
     dialect = DIALECT
 
     def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``priority`` from 0 to 1, higher ones first; older versions refuse it, so only where it counts."""
-        return {"priority": 1.0 / (1.0 + urgency)} if served.priority is not None else {}
+        """``priority`` from 0 to 1, higher ones first, none is 0.5; older versions refuse it, so where it counts."""
+        return {"priority": min(max(0.5 + urgency / 4, 0.0), 1.0)} if served.priority is not None else {}
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the version and the metrics; only the models must be answered."""

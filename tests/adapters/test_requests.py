@@ -293,28 +293,32 @@ def test_choices_as_a_regular_expression_mean_the_same(choices: list[str]) -> No
     ("name", "served", "sent"),
     [
         ("vllm", None, [{}, {}, {}]),  # an error where it does not schedule by priority
-        ("vllm", "lower", [{"priority": 0}, {"priority": 1}, {"priority": 2}]),
+        ("vllm", "lower", [{"priority": -1}, {"priority": 0}, {"priority": 1}]),
         ("sglang", None, [{}, {}, {}]),  # it may answer 503
-        ("sglang", "higher", [{"priority": 0}, {"priority": -1}, {"priority": -2}]),
-        ("sglang", "lower", [{"priority": 0}, {"priority": 1}, {"priority": 2}]),
+        ("sglang", "higher", [{"priority": 1}, {"priority": 0}, {"priority": -1}]),
+        ("sglang", "lower", [{"priority": -1}, {"priority": 0}, {"priority": 1}]),
         ("trtllm", None, [{}, {}, {}]),
-        ("trtllm", "higher", [{"priority": 1.0}, {"priority": 1 / 2}, {"priority": 1 / 3}]),
-        ("dynamo", None, [{"nvext": {"agent_hints": {"priority": -n}}} for n in range(3)]),
+        ("trtllm", "higher", [{"priority": 0.75}, {"priority": 0.5}, {"priority": 0.25}]),
+        (
+            "dynamo",
+            None,
+            [{"nvext": {"agent_hints": {"priority": 1}}}, {}, {"nvext": {"agent_hints": {"priority": -1}}}],
+        ),
         ("llamacpp", "lower", [{}, {}, {}]),
         ("openai", "lower", [{}, {}, {}]),
     ],
 )
 def test_urgency_is_told_in_the_direction_that_the_server_goes_by(name: str, served: Any, sent: list[Any]) -> None:
-    found = [asked(name, {}, served=Served(priority=served), urgency=urgency) for urgency in range(3)]
+    found = [asked(name, {}, served=Served(priority=served), urgency=urgency) for urgency in (1, 0, -1)]
     assert found == sent
 
 
 def test_a_hint_of_the_callers_own_stays() -> None:
     body = {"nvext": {"annotations": ["x"], "agent_hints": {"osl": 9, "priority": 5}}}
-    assert asked("dynamo", body, urgency=2) == body
+    assert asked("dynamo", body, urgency=-2) == body
     body = {"nvext": {"annotations": ["x"], "agent_hints": {"osl": 9}}}
     hints = {"osl": 9, "priority": -2}
-    assert asked("dynamo", body, urgency=2) == {"nvext": {"annotations": ["x"], "agent_hints": hints}}
+    assert asked("dynamo", body, urgency=-2) == {"nvext": {"annotations": ["x"], "agent_hints": hints}}
 
 
 # --- what must not be sent at all
