@@ -125,8 +125,8 @@ def priority(urgency: int, served: Served) -> Mapping[str, Any]:
 
     vLLM serves lower values first and takes none for 0; any other is an error where it does not schedule by priority,
     says the field's description (0.32, ``chat_completion/protocol.py``; the engine of that version passes over it).
-    SGLang serves higher ones first, or lower ones with ``--schedule-low-priority-values-first``, takes none for the last
-    of all, and may answer 503 where it does not schedule by them (0.5.23, ``managers/scheduler.py``).
+    SGLang serves higher ones first, or lower ones with ``--schedule-low-priority-values-first``, takes none for last
+    of all and may answer 503 where it does not schedule by them (0.5.23, ``managers/scheduler.py``).
     """
     if served.priority is None:
         return {}
