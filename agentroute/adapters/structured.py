@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
+from agentroute.errors import UsageError, shown
+
 Constraint = Literal["schema", "regex", "choice", "grammar"]
 Writer = Callable[[Any], Mapping[str, Any]]
 """From the constraint to the fields that state it."""
@@ -40,7 +42,17 @@ _TYPES: Mapping[str, tuple[str, Constraint]] = {
 
 
 def constraints(body: Mapping[str, Any]) -> Iterator[tuple[Constraint, str, Any]]:
-    """The kind, the field that says it, and the constraint; OpenAI's own ``response_format`` is not among them."""
+    """The kind, the field that says it, and the constraint; OpenAI's own ``response_format`` is not among them.
+
+    Raises ``UsageError`` for choices that are no list.
+    """
+    for kind, name, value in _said(body):
+        if kind == "choice" and not isinstance(value, list | tuple):
+            raise UsageError(f"the choices in {name} must be a list, got {shown(value)}")
+        yield kind, name, value
+
+
+def _said(body: Mapping[str, Any]) -> Iterator[tuple[Constraint, str, Any]]:
     for name, kind in _ALONE.items():
         if body.get(name) is not None:
             yield kind, name, body[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fleets import BLOCK, profile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.adapters import ADAPTERS, adapter
@@ -284,6 +284,50 @@ def test_choices_as_a_regular_expression_mean_the_same(choices: list[str]) -> No
     for choice in choices:
         assert re.fullmatch(pattern, choice)
     assert not re.fullmatch(pattern, "c")
+
+
+@pytest.mark.parametrize("body", [{"guided_choice": "yes"}, {"structured_outputs": {"choice": True}}])
+def test_choices_that_are_no_list_are_the_callers_mistake(body: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="must be a list"):
+        asked("sglang", body)
+
+
+# --- any request at all
+
+FIELDS = [
+    "max_tokens", "max_completion_tokens", "n_predict", "guided_json", "guided_regex", "guided_choice", "grammar",
+    "regex", "ebnf", "json_schema", "structured_outputs", "response_format", "tools", "tool_choice", "logprobs", "user",
+    "metadata", "stop", "stream_options", "no_such_field", "nvext", "temperature",
+]  # fmt: skip
+VALUES = st.none() | st.booleans() | st.integers(1, 9) | st.text(max_size=3) | st.just(SCHEMA) | st.just(["a", "b"])
+VALUES |= st.dictionaries(st.sampled_from(["type", "regex", "json", "choice", "schema", "ebnf"]), st.text(max_size=3))
+
+
+@settings(max_examples=500)
+@given(
+    st.sampled_from(sorted(ADAPTERS)),
+    st.sampled_from([CHATS, COMPLETIONS, RESPONSES]),
+    st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=5),
+    st.booleans(),
+)
+def test_a_request_is_refused_or_put_into_words_that_stay_and_the_callers_mapping_is_left_alone(
+    name: str, endpoint: Any, body: dict[str, Any], stream: bool
+) -> None:
+    wire, payload = adapter(name), {endpoint.prompt: HI, **body}
+    kept = copy.deepcopy(payload)
+    try:
+        request = wire.request(endpoint, "m", payload, stream=stream, served=Served(window=8))
+    except BackendError as error:
+        assert error.kind is FailureKind.NOT_FOUND
+        return
+    except UsageError as error:
+        assert "must be a" in str(error)
+        return
+    finally:
+        assert payload == kept
+    assert request.body is not None
+    said = {key: value for key, value in request.body.items() if key not in ("model", "stream")}
+    assert wire.request(endpoint, "m", said, stream=stream, served=Served(window=8)) == request
 
 
 # --- priority
