@@ -25,8 +25,8 @@ STALLED_S = 60.0
 MIXED_S = 600.0
 """For so long an address counts as that of several servers after the last sign of it. Assumed."""
 GONE = 2
-"""Refused connections in a row after which a server is taken to be down: one may be a restart of what stands before it.
-Assumed."""
+"""Attempts in a row without a connection after which a server is taken to be down: one may be a restart of what stands
+before it. Assumed."""
 WINDOW_S = 60.0
 """Over so long at most a mean TTFT is taken. Assumed."""
 MOST_READINGS = 1_000
@@ -110,8 +110,8 @@ class Pulse:
     def missed(self, error: BackendError, now: float) -> Report | None:
         """Take in that nobody answered; what the router should be told of it, if anything.
 
-        Only refused connections say that a server is down: one that is silent may be busy, one that answers with an
-        error may still serve.
+        Only where nobody takes the connection, or what does speaks no HTTP, is a server down: one that is silent may be
+        busy, one that answers with an error may still serve.
         """
         self._backward_at = None
         refused = error.kind is FailureKind.UNAVAILABLE and error.status is None
@@ -129,6 +129,7 @@ class Pulse:
         if load.alive is False:
             return "dead", load.said
         if self._is_mixed(now):
+            self._moved_at = None
             count = len(set(self._processes))
             return "mixed", f"{count} processes seen" if count > 1 else "its counters go back and forth"
         if (stood_s := self._stood_s(load, now)) >= STALLED_S:

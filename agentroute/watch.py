@@ -68,7 +68,7 @@ class AsyncWatcher:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         for name, value in (("interval_s", interval_s), ("timeout_s", timeout_s)):
-            if not (isinstance(value, int | float) and 0.0 < value < math.inf):
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 < value < math.inf:
                 raise UsageError(f"{name} must be a finite number of seconds above 0, got {value!r}")
         self._router, self._interval_s, self._timeout_s, self._transport = router, interval_s, timeout_s, transport
         self._patience = Timeout(connect_s=timeout_s, read_s=timeout_s)

@@ -22,7 +22,7 @@ LAYERS: tuple[str, ...] = (
     "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "call", "client",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentroute.adapters.base import Discovery, Load, Total
-from agentroute.adapters.vllm import HEALTH, METRICS, SERVER_INFO, VllmAdapter
+from agentroute.adapters.prometheus import METRICS
+from agentroute.adapters.vllm import HEALTH, SERVER_INFO, VllmAdapter
 from agentroute.errors import BackendError, FailureKind
 from agentroute.probe import converse
 from agentroute.profile import KvPool
