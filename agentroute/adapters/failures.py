@@ -77,10 +77,13 @@ def stream_failure(value: Any, event: str = "") -> BackendError | None:
 
     ``event`` is the event's name where it has one: what comes under the name ``error`` is an error in whatever shape.
     """
-    named = event.strip().lower() == "error"
+    named = bool(event) and event.strip().lower() == "error"
+    if not named:
+        if not isinstance(value, Mapping):
+            return None
+        if value.get("error") is None and ("choices" in value or not _flat_error(value)):
+            return None
     said = complaint(value)
-    if not named and (not isinstance(value, Mapping) or (value.get("error") is None and not _flat_error(value))):
-        return None
     if said is None:
         if not named:
             return None
@@ -92,7 +95,7 @@ def stream_failure(value: Any, event: str = "") -> BackendError | None:
 def _flat_error(value: Mapping[str, Any]) -> bool:
     """Whether a JSON object without ``error`` is one: Dynamo's ``{"status": "live", "message": ...}`` is none."""
     marked = any(value.get(key) is not None for key in ("type", "code", "detail")) or value.get("object") == "error"
-    return "choices" not in value and (marked or len(value) == 1)
+    return marked or len(value) == 1
 
 
 def kind_of(status: int | None, said: Complaint, *, empty: bool) -> FailureKind:
