@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from agentroute.spread import Spread as Spread
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
+    from agentroute.watch import AsyncWatcher as AsyncWatcher
+    from agentroute.watch import Watcher as Watcher
     from agentroute.wire import Event as Event
     from agentroute.wire import Finished as Finished
     from agentroute.wire import ReasoningDelta as ReasoningDelta
@@ -63,6 +65,7 @@ _HOME = {
     "AgentrouteError": "errors",
     "AsyncClient": "client",
     "AsyncEvents": "client",
+    "AsyncWatcher": "watch",
     "BackendError": "errors",
     "Candidate": "decision",
     "Client": "client",
@@ -102,12 +105,14 @@ _HOME = {
     "UnknownNameError": "errors",
     "Usage": "wire",
     "UsageError": "errors",
+    "Watcher": "watch",
 }
 
 __all__ = [
     "AgentrouteError",
     "AsyncClient",
     "AsyncEvents",
+    "AsyncWatcher",
     "BackendError",
     "Candidate",
     "Client",
@@ -147,6 +152,7 @@ __all__ = [
     "UnknownNameError",
     "Usage",
     "UsageError",
+    "Watcher",
     "__version__",
 ]
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentroute"
 
 LAYERS: tuple[str, ...] = (
-    "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
+    "errors", "remedy", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
@@ -22,7 +22,7 @@ LAYERS: tuple[str, ...] = (
     "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "call", "client",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
