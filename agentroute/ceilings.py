@@ -18,7 +18,9 @@ from typing import Literal, NamedTuple
 from agentroute.capacity.holding import Holding
 from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.estimate import Estimate
-from agentroute.latency.rates import RateKind, RateLimit, Workload, least_limit, rate_limits
+from agentroute.latency.limits import least, limit_of, rate_limits
+from agentroute.latency.tracks import Rates
+from agentroute.latency.rates import RateKind, RateLimit, Workload
 from agentroute.latency.roofline import Roofline, experts_near
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
@@ -145,6 +147,12 @@ class Stand:
         )
 
     @cached_property
+    def rates(self) -> Rates:
+        """What its limits depend on."""
+        assert not isinstance(self.roofline, Unknown)
+        return Rates(self.roofline)
+
+    @cached_property
     def cautions(self) -> tuple[Caution, ...]:
         """What a person should know about the split under any load."""
         crossing = _crossing(self.model, self.sharding, self.accelerator) if self.accelerator is not None else ()
@@ -169,7 +177,7 @@ def ceilings(stand: Stand, workload: Workload) -> Ceilings:
         unknown["compute"] = stand.roofline.reason
     else:
         breaks = bool(workload.slos)
-        found += [_rate(*one, workload.n, breaks) for one in rate_limits(stand.roofline, workload).items()]
+        found += [_rate(*one, workload.n, breaks) for one in rate_limits(stand.rates, workload).items()]
     # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
     found.sort(key=_N_C)
     return Ceilings(tuple(found), unknown, tuple(cautions(stand, workload)))
@@ -182,7 +190,7 @@ def binding(stand: Stand, workload: Workload) -> Ceiling | None:
     """
     found, _ = _capacity(stand, workload.n, workload.isl + workload.osl)
     if not isinstance(stand.roofline, Unknown):
-        found.append(_rate(*least_limit(stand.roofline, workload), workload.n, bool(workload.slos)))
+        found.append(_rate((one := least(stand.rates, workload))[1], limit_of(one, workload.n), workload.n, bool(workload.slos)))
     return min(found, key=_N_C, default=None)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import KvType, Unknown
@@ -125,6 +126,41 @@ ByConcurrency = Callable[[float], Seconds]
 """Seconds at a concurrency, for requests of one size."""
 
 
+class Step(NamedTuple):
+    """A decode step at some concurrency, but for what the contexts of its sequences add to it, in seconds."""
+
+    weights_s: float
+    """Reading weights."""
+    mine: float
+    """How often what each sequence adds counts: sequences of one batch of one replica."""
+    experts_s: float
+    """Multiplying routed experts."""
+    all_reduce_s: float
+    all_to_all_inside_s: float
+    all_to_all_across_s: float
+    """As in ``Terms``."""
+    hops_s: float
+    """Hops between stages."""
+    late: float
+    """How many mean steps longer the stages take, as batches in flight wait for the slowest of them."""
+
+    def seconds(self, past_s: float, token_s: float, kernels_s: float) -> Seconds:
+        """The step where each sequence adds ``past_s`` of reading and ``token_s`` of multiplying."""
+        weights, mine, experts, reduce, inside, across, hops, late = self
+        kv, compute = mine * past_s, mine * token_s + experts
+        read = weights + kv
+        stage = (read if read > compute else compute) + reduce + inside + across + kernels_s
+        return weights, kv, compute, reduce, inside, across, hops + late * stage, kernels_s + STEP_S
+
+    def apart(self, kernels_s: float) -> float:
+        """What a stage's part in the step takes beside reading and multiplying, summed over the stages."""
+        return self.all_reduce_s + self.all_to_all_inside_s + self.all_to_all_across_s + kernels_s
+
+    def around(self, kernels_s: float) -> tuple[float, float]:
+        """How often reading or multiplying, whichever takes longer, counts in the step's total; and all the rest."""
+        return 1.0 + self.late, self.apart(kernels_s) * (1.0 + self.late) + self.hops_s + STEP_S
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """A deployment's work in seconds; everything that does not depend on the load is multiplied out.
@@ -232,39 +268,39 @@ class Roofline:
 
     def decoding(self, context_tokens: float) -> ByConcurrency:
         """``decode`` at this context for many ``n``; what does not depend on ``n`` is multiplied out once."""
-        counted, byte_s, pp, dp = self.work, self.byte_s, self.pp, self.attention_dp
-        past_bytes, past_flops = counted.state_bytes, 0.0
-        for past in counted.past:
+        past_s, token_s = self.sequence(context_tokens)
+        step, kernels_s = self.step, self.work.kernels * KERNEL_S
+
+        return lambda n: step(n).seconds(past_s, token_s, kernels_s)
+
+    def step(self, n: float) -> Step:
+        """A decode step of ``n`` sequences in flight, but for what their contexts add to it."""
+        counted, pp, dp = self.work, self.pp, self.attention_dp
+        batch = n / pp if n > pp else 1.0
+        mine = batch / dp if batch > dp else 1.0
+        weight_bytes = counted.weight_bytes
+        for experts in counted.experts:
+            weight_bytes += experts.read_bytes(batch)
+        late = (n if n < pp else pp) * self.slowest_stage - 1.0
+        return Step(
+            weight_bytes * self.byte_s,
+            mine,
+            batch * self.expert_s,
+            self.reduce_s + mine * self.reduce_token_s,
+            self.inside_s + mine * self.inside_token_s,
+            self.across_s + mine * self.across_token_s,
+            self.hops_s + mine * self.hops_token_s,
+            late if late > 0.0 else 0.0,
+        )
+
+    def sequence(self, context_tokens: float) -> tuple[float, float]:
+        """Seconds that each sequence of a replica's batch adds to a decode step: reading its past, and multiplying."""
+        past_bytes, past_flops = self.work.state_bytes, 0.0
+        for past in self.work.past:
             tokens = past.read_tokens(context_tokens)
             past_bytes += past.bytes * tokens
             past_flops += past.decode_flops * tokens
-        past_s, kernels_s = past_bytes * byte_s, counted.kernels * KERNEL_S
-        token_s = self.token_s + self.head_s + past_flops * self.attention_flop_s
-        always_bytes, routed, expert_s = counted.weight_bytes, counted.experts, self.expert_s
-        reduce_s, reduce_token_s = self.reduce_s, self.reduce_token_s
-        inside_s, inside_token_s = self.inside_s, self.inside_token_s
-        across_s, across_token_s = self.across_s, self.across_token_s
-        hops_s, hops_token_s, slowest, fixed_s = self.hops_s, self.hops_token_s, self.slowest_stage, kernels_s + STEP_S
-
-        def at(n: float) -> Seconds:
-            batch = n / pp if n > pp else 1.0
-            mine = batch / dp if batch > dp else 1.0
-            weight_bytes = always_bytes
-            for experts in routed:
-                weight_bytes += experts.read_bytes(batch)
-            weights, kv, compute = weight_bytes * byte_s, mine * past_s, mine * token_s + batch * expert_s
-            reduce = reduce_s + mine * reduce_token_s
-            inside, across = inside_s + mine * inside_token_s, across_s + mine * across_token_s
-            pipeline = 0.0
-            if pp > 1:
-                pipeline = hops_s + mine * hops_token_s
-                # The batches in flight pass the slowest stage one after the other.
-                late = (n if n < pp else pp) * slowest - 1.0
-                if late > 0.0:
-                    pipeline += late * (max(weights + kv, compute) + reduce + inside + across + kernels_s)
-            return weights, kv, compute, reduce, inside, across, pipeline, fixed_s
-
-        return at
+        return past_bytes * self.byte_s, self.token_s + self.head_s + past_flops * self.attention_flop_s
 
     def prefill(self, tokens: float, cached_tokens: float = 0, n: float = 1) -> Terms:
         """Reading ``n`` prompts of ``tokens`` tokens that come at once, of which ``cached_tokens`` are in the KV.

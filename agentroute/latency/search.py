@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf, sqrt
 
 WORTH = 1.1
@@ -14,12 +14,16 @@ MOST = 1 << 16
 Curve = Callable[[int], float]
 """Seconds by the concurrency; more requests are never faster."""
 
+Line = tuple[float, float]
+"""Seconds at no request, and what each adds."""
+
 
 def last_worth(curve: Curve, least: int, convex_from: int) -> float:
     """The last doubling that is worth it, from ``least`` on; infinite: all are. Both are powers of two.
 
     Of a convex curve no doubling is worth it after one that is not, so the search goes up from there. Before, experts
-    that are hit one after the other can make an early doubling not worth it, so there it goes down.
+    that are hit one after the other can make an early doubling not worth it, so there it goes down. A ``convex_from``
+    that is near the answer saves looks.
     """
     n = start = min(MOST, max(least, convex_from))
     now_s = curve(n)
@@ -30,13 +34,38 @@ def last_worth(curve: Curve, least: int, convex_from: int) -> float:
     return n if n < MOST else inf
 
 
-def last_kept(curve: Curve, slo_s: float, low: int) -> float:
-    """The largest concurrency that keeps an SLO, as ``low`` does; infinite: all do.
+def doubling(n: float) -> int:
+    """The last power of two up to ``n``, at least 1 and at most ``MOST``."""
+    return 1 << int(n).bit_length() - 1 if 1.0 <= n < MOST else 1 if n < 1.0 else MOST
+
+
+def worth_until(flat: Line, steep: Line) -> float:
+    """Of the larger of two lines: the concurrency up to which doubling it, to there, is worth it.
+
+    2 f(n / 2) >= WORTH f(n) holds where it does for one line at n / 2 against both at n. Where the flat one is the
+    larger at n / 2, either may be at n; where the steep one is, it is at n, too.
+    """
+    (a, b), (c, d) = flat, steep
+    if d <= 0.0:
+        return inf
+    within = (2.0 - WORTH) * a / ((WORTH - 1.0) * b) if b > 0.0 else inf
+    across = (2.0 * a - WORTH * c) / (WORTH * d - b)
+    beyond = (2.0 - WORTH) * c / ((WORTH - 1.0) * d)
+    return max(within if within < across else across, beyond)
+
+
+def kept_until(lines: Iterable[Line], slo_s: float) -> float:
+    """Of the largest of ``lines``: the concurrency up to which it keeps an SLO."""
+    return min([(slo_s - a) / b if b > 0.0 else inf if a <= slo_s else 0.0 for a, b in lines])
+
+
+def last_kept(curve: Curve, slo_s: float, low: int, high: int = MOST) -> float:
+    """The largest concurrency below ``high`` that keeps an SLO, as ``low`` does; infinite: ``high`` does, too.
 
     Nearly every curve is a line from some concurrency on, so the next look is where a line through both ends would
     break the SLO. Where two of them leave more than half, the geometric middle is next.
     """
-    low_s, high, high_s = curve(low), MOST, curve(MOST)
+    low_s, high_s = curve(low), curve(high)
     if high_s <= slo_s:
         return inf
     slow = 0

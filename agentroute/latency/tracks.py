@@ -1,0 +1,294 @@
+"""How a metric goes with the concurrency, in the few numbers that its limits are found from.
+
+``Rates`` is a roofline compiled: what depends on the deployment alone is worked out once, by looking at steps of the
+roofline itself. Most parts of a step stay as they are up to some concurrency and are lines from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, inf, log, log1p, log2
+from typing import NamedTuple
+
+from agentroute.latency.rates import Course, Metric, Workload, total_s
+from agentroute.latency.roofline import CHUNK_TOKENS, KERNEL_S, STEP_S, Roofline, Seconds, Step
+from agentroute.latency.search import MOST, Curve, Line
+
+LAST_BIT = log(2.0**-54)
+"""Of what is smaller than this part (logarithm), a float of 53 bits loses everything."""
+
+Bend = tuple[int, float, float, float, float, tuple[Line, ...]]
+"""A part of a step: its place in ``RATE_KINDS``; of a lone request's step, the seconds that its growth is counted from;
+the seconds that every other request adds by its prompt; the line that it follows from ``Track.far`` on, and those that
+it may follow before, the flattest first, where they are above a lone request's."""
+
+
+class Track(NamedTuple):
+    """One metric of requests of one size, in seconds."""
+
+    metric: Metric
+    whole: Curve
+    """The metric by the concurrency."""
+    start_s: float
+    """The metric of a lone request."""
+    convex_from: int
+    """A power of two from which on the metric is convex."""
+    full: int
+    """From there on every batch has a sequence of every replica, and of every stage."""
+    far: int
+    """From there on everything is a line, or the larger of two."""
+    lines: tuple[Line, Line]
+    """Those of the metric, the flatter first."""
+    by: float
+    """Steps that count."""
+    bends: tuple[Bend, ...]
+    """Computing, KV, all-to-all and all-reduce."""
+    kv: float
+    compute: float
+    busy: float
+    """Of a lone request's step: reading its KV, computing, and the larger of computing and all reading."""
+    weights: tuple[float, Curve | None, Line]
+    """Of reading weights: what every other request adds by its prompt; the seconds of a step, ``None``: always the
+    same; and the line that they are from ``far`` on."""
+    pipeline: tuple[float, Curve, tuple[Line, ...]] | None
+    """The same of the layer split, with the flattest line first; ``None``: there is none."""
+    course: Callable[[], Course]
+    """All of it in full."""
+
+
+class Rates:
+    """What a deployment's limits depend on beside the load, worked out once."""
+
+    def __init__(self, roofline: Roofline) -> None:
+        counted, pp, dp = roofline.work, roofline.pp, roofline.attention_dp
+        self.roofline, self.settled, self.steps = roofline, settled(roofline), _Steps(roofline)
+        # Up to ``pp`` every batch is one sequence, up to ``full`` every replica's part of it.
+        self.full = full = pp * dp
+        self.far = far = max(self.settled, full)
+        self.kernels_s = kernels_s = counted.kernels * KERNEL_S
+        lone, first, second, last = (roofline.step(n) for n in (1, pp, full, 2 * far))
+
+        def line(part: Callable[[Step], float]) -> Line:
+            return _through(full, part(second), 2 * far, part(last))
+
+        exchange = line(lambda step: step.all_to_all_inside_s + step.all_to_all_across_s)
+        reduce = line(lambda step: step.all_reduce_s)
+        self.lines = (
+            *line(lambda step: step.mine), *line(lambda step: step.experts_s),
+            *line(lambda step: step.around(kernels_s)[1]), last.weights_s, second.around(kernels_s)[0],
+            lone.all_to_all_inside_s + lone.all_to_all_across_s, *exchange, lone.all_reduce_s, *reduce,
+            lone.weights_s, lone.experts_s, *lone.around(kernels_s),
+        )  # fmt: skip
+        self.early = _through(pp, first.experts_s, full, second.experts_s) if full > pp else None
+        self.bubble = line(lambda step: step.hops_s + step.late * step.apart(kernels_s))
+        self.grows = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
+        self.another = another(roofline)
+
+    def track(self, workload: Workload, metric: Metric) -> Track:
+        """``metric`` of requests of the size of ``workload``."""
+        return self._prompts(workload) if metric == "TTFT" else self._answers(workload, metric)
+
+    def _answers(self, workload: Workload, metric: Metric) -> Track:
+        roofline, steps, isl, osl = self.roofline, self.steps, workload.isl, workload.osl
+        past_s, token_s = roofline.sequence(isl + osl / 2)
+        more_weights, more_kv, more_compute, more_exchange, more_reduce, more_pipeline, more_fixed = self.another(isl)
+        always_s, by = 0.0, 1.0
+        if metric == "E2E":
+            always_s, by = total_s(roofline.prefilling(isl)(1)), osl - 1.0
+        each = by / roofline.attention_dp / osl
+        read = more_weights + more_kv
+        each_s = (read if read > more_compute else more_compute) + more_exchange + more_reduce
+        each_s = each * (each_s + more_pipeline + more_fixed)
+
+        def whole(n: int) -> float:
+            weights, mine, experts, share, rest = steps[n]
+            read, compute = weights + mine * past_s, mine * token_s + experts
+            return always_s + by * ((read if read > compute else compute) * share + rest) + (n - 1) * each_s
+
+        (few, mine, few_experts, experts, rest, each_rest, weights, share, lone_exchange, exchange, each_exchange,
+         lone_reduce, reduce, each_reduce, lone_weights, lone_experts, lone_share, lone_rest) = self.lines  # fmt: skip
+        read, compute = lone_weights + past_s, token_s + lone_experts
+        busy = read if read > compute else compute
+        kv, each_kv = few * past_s, mine * past_s
+        multiply, each_multiply = few * token_s + few_experts, mine * token_s + experts
+        base, slope, by_share = always_s - each_s + by * rest, each_s + by * each_rest, by * share
+        reading = base + by_share * (weights + kv), slope + by_share * each_kv
+        computing = base + by_share * multiply, slope + by_share * each_multiply
+        pipeline = None
+        if roofline.pp > 1:
+            hops, each_hops = self.bubble
+            late = share - 1.0
+            terms = (
+                (hops + late * (weights + kv), each_hops + late * each_kv),
+                (hops + late * multiply, each_hops + late * each_multiply),
+            )
+            kernels_s, step = self.kernels_s, roofline.step
+            pipeline = (
+                each * more_pipeline,
+                lambda n: step(n).seconds(past_s, token_s, kernels_s)[6],
+                terms if each_kv < each_multiply else terms[::-1],
+            )
+        early: tuple[Line, ...] = ()
+        if self.early is not None:
+            early = ((token_s + self.early[0], self.early[1]),)
+        return Track(
+            metric,
+            whole,
+            always_s + by * (busy * lone_share + lone_rest),
+            self.settled,
+            self.full,
+            self.far,
+            (reading, computing) if reading[1] < computing[1] else (computing, reading),
+            by,
+            (
+                (0, busy, each * more_compute, multiply, each_multiply, early),
+                (1, busy - lone_weights, each * more_kv, kv, each_kv, ()),
+                (2, lone_exchange, each * more_exchange, exchange, each_exchange, ()),
+                (4, lone_reduce, each * more_reduce, reduce, each_reduce, ()),
+            ),
+            past_s,
+            compute,
+            busy,
+            (each * more_weights, self.grows, (weights, 0.0)),
+            pipeline,
+            lambda: Course.of(roofline, workload, metric),
+        )
+
+    def _prompts(self, workload: Workload) -> Track:
+        course, replicas = Course.of(self.roofline, workload, "TTFT"), self.roofline.attention_dp
+        at = course.at
+        # From there on every replica reads its prompts in full steps.
+        full = max(1.0, CHUNK_TOKENS / max(1, workload.isl)) * replicas
+        lone, spread, here, there = at(1), at(replicas), at(full), at(2 * full)
+
+        def line(part: Callable[[Seconds], float]) -> Line:
+            return _through(full, part(here), 2 * full, part(there))
+
+        def bend(kind: int, part: Callable[[Seconds], float], less: float) -> Bend:
+            early = []
+            if replicas > 1:
+                early.append(_through(1.0, part(lone), replicas, part(spread)))
+            if full > replicas:
+                early.append(_through(replicas, part(spread), full, part(here)))
+            return kind, less, 0.0, *line(part), tuple([one for one in early if one[1] > 0.0])
+
+        read, busy = lone[0] + lone[1], max(lone[0] + lone[1], lone[2])
+        lines = (
+            line(lambda s: total_s((*s[:2], 0.0, *s[3:]))),
+            line(lambda s: total_s((0.0, 0.0, *s[2:]))),
+        )
+        bubble = (0.0, lambda n: at(n)[6], (line(lambda s: s[6]),)) if self.roofline.pp > 1 else None
+        return Track(
+            "TTFT",
+            lambda n: total_s(at(n)),
+            total_s(lone),
+            1,
+            ceil(full),
+            ceil(full),
+            lines if lines[0][1] < lines[1][1] else lines[::-1],
+            1.0,
+            (
+                bend(0, lambda s: s[2], busy),
+                bend(1, lambda s: s[1], busy - lone[0]),
+                bend(2, lambda s: s[4] + s[5], lone[4] + lone[5]),
+                bend(4, lambda s: s[3], lone[3]),
+            ),
+            lone[1],
+            lone[2],
+            busy,
+            (0.0, lambda n: at(n)[0], line(lambda s: s[0])),
+            bubble,
+            lambda: course,
+        )
+
+
+Prompt = tuple[float, float, float, float, float, float, float]
+
+
+def another(roofline: Roofline) -> Callable[[int], Prompt]:
+    """By the tokens of prompts: seconds that every replica reads longer for two of them than for one.
+
+    Weights, KV, computing, all-to-all, all-reduce, the layer split, and what is fixed: as ``Roofline.prefilling`` says,
+    with that multiplied out which is the same for both.
+    """
+    counted, dp, pp, part = roofline.work, roofline.attention_dp, roofline.pp, 1.0 / roofline.pp
+    state_bytes, byte_s, flop_s = counted.state_bytes, roofline.byte_s, roofline.attention_flop_s
+    token_s, head_s, expert_s = roofline.token_s, roofline.head_s, dp * roofline.expert_s
+    reduce_s, reduce_token_s = roofline.reduce_s, roofline.reduce_token_s
+    exchange_s = roofline.inside_s + roofline.across_s
+    exchange_token_s = roofline.inside_token_s + roofline.across_token_s
+    hops_token_s, kernels_s = roofline.hops_token_s, counted.kernels * KERNEL_S
+    fixed_s = part * kernels_s + STEP_S
+    pasts = [(past, past.bytes, past.prefill_flops, past.reach_tokens) for past in counted.past]
+    all_hit, all_weights_s = _all_hit(roofline), byte_s * (counted.weight_bytes + sum([e.read_bytes(inf) for e in counted.experts]))
+
+    def weights_s(tokens: float) -> float:
+        return byte_s * (counted.weight_bytes + sum([experts.read_bytes(tokens) for experts in counted.experts]))
+
+    def of(isl: int) -> Prompt:
+        new = isl if isl > 1 else 1.0
+        steps = new / CHUNK_TOKENS if new > CHUNK_TOKENS else 1.0
+        then = 2.0 * new / CHUNK_TOKENS if 2.0 * new > CHUNK_TOKENS else 1.0
+        past_bytes, past_flops, more = steps * state_bytes, 0.0, then - steps
+        for past, size, flops, reach in pasts:
+            if new <= reach:
+                past_bytes += size * (steps * new / 2 + new)
+                past_flops += flops * new * new / 2
+            else:
+                past_bytes += size * (steps * past.read_tokens(new / 2) + new)
+                past_flops += flops * past.pairs(new)
+        kv, compute = past_bytes * byte_s, new * (token_s + expert_s) + head_s + past_flops * flop_s
+        exchange, reduce = more * exchange_s + new * exchange_token_s, more * reduce_s + new * reduce_token_s
+        if dp * new / steps >= all_hit:
+            first = second = all_weights_s
+        else:
+            first, second = weights_s(dp * new / steps), weights_s(2.0 * dp * new / then)
+        pipeline = 0.0
+        if pp > 1 and new < CHUNK_TOKENS:
+            apart, apart_token = reduce_s + exchange_s + kernels_s, new * (reduce_token_s + exchange_token_s)
+            one = max(first + kv, compute) + apart + apart_token
+            two = max(second + 2.0 * kv / then, 2.0 * compute / then) + apart + 2.0 * apart_token / then
+            pipeline = (two - one) * part * (pp - 1) + (2.0 / then - 1.0) * new * hops_token_s
+        return (
+            part * (then * second - steps * first),
+            part * kv,
+            part * compute,
+            part * exchange,
+            part * reduce,
+            pipeline,
+            more * fixed_s,
+        )
+
+    return of
+
+
+class _Steps(dict[int, tuple[float, float, float, float, float]]):
+    """Of decode steps: weights, how often a sequence counts, experts, and what goes around; doublings are at hand."""
+
+    def __init__(self, roofline: Roofline) -> None:
+        self.roofline, self.kernels_s = roofline, roofline.work.kernels * KERNEL_S
+        self.update({1 << k: self[1 << k] for k in range(MOST.bit_length())})
+
+    def __missing__(self, n: int) -> tuple[float, float, float, float, float]:
+        step = self.roofline.step(n)
+        return step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s)
+
+
+def _through(n: float, seconds: float, then: float, later: float) -> Line:
+    """The line through two points."""
+    each = (later - seconds) / (then - n)
+    return seconds - each * n, each
+
+
+def _all_hit(roofline: Roofline) -> float:
+    """Tokens of a batch that hit every expert, to the last bit of a float."""
+    some = [one.active / one.experts for one in roofline.work.experts if one.active < one.experts]
+    return max([LAST_BIT / log1p(-share) for share in some], default=1.0)
+
+
+def settled(roofline: Roofline) -> int:
+    """A power of two from which on every expert is hit, to the last bit of a float, and every stage works.
+
+    From there on, every part of a decode step is a line or the larger of two, so the whole is convex.
+    """
+    return min(MOST, 1 << ceil(log2(max(1.0, _all_hit(roofline)) * roofline.pp)))
