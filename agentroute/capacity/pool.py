@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 
@@ -15,6 +16,7 @@ class Scarce:
     available: float
 
 
+@lru_cache(maxsize=1_024)
 def kv_blocks(block_tokens: int) -> str:
     """The unit of a pool of such blocks."""
     return "tokens of KV" if block_tokens == 1 else f"KV blocks of {block_tokens:,} tokens"

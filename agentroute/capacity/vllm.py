@@ -89,7 +89,11 @@ class Layout:
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest block; 1 where only states are kept, which hold any length."""
-        return min((group.block_tokens for group in self.groups if group.kind != "state"), default=1)
+        least = 0
+        for group in self.groups:
+            if group.kind != "state" and not 0 < least <= group.block_tokens:
+                least = group.block_tokens
+        return least or 1
 
     def units(self, tokens: int) -> int:
         """Blocks of the pool that one sequence of ``tokens`` tokens takes."""

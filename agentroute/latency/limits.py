@@ -1,180 +1,247 @@
-"""Up to how many requests in flight a deployment's speed holds, and which part of the time gives way first.
+"""Up to how many requests in flight a metric holds, and which part of the time gives way first: from its numbers.
 
-Without an SLO, that is the last doubling of the concurrency that still adds 10 % throughput; with SLOs, the largest
-concurrency that keeps them. The limit is charged to the part that grows most; every other part gets the concurrency
-that it alone would allow, did all but this part stay as for a lone request.
+Without an SLO, that is the last doubling of the concurrency that still adds 10 % throughput; with one, the largest
+concurrency that keeps it. The limit is charged to the part that grows most; every other part gets the concurrency that
+it alone would allow, did all but this part stay as for a lone request.
+
+Everything here is the larger of two lines from some concurrency on, mostly from the first, so few limits need a search.
+It is asked for every load: numbers are passed one by one, as a tuple of them or an object takes longer to make than
+what is done with it.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from math import inf
-from operator import itemgetter
 
-from agentroute.latency.rates import RATE_KINDS, Metric, RateKind, RateLimit, Workload
-from agentroute.latency.search import MOST, Curve, Line, doubling, kept_until, last_kept, last_worth, worth_until
-from agentroute.latency.tracks import Rates, Track
+from agentroute.latency.rates import RATE_KINDS, Metric, RateKind
+from agentroute.latency.search import GAIN, MOST, WORTH, Curve, Line, kept_until, last_kept, last_worth, worth_until
 
-Found = tuple[float, RateKind, Metric, float | None, Curve | tuple[Line, ...]]
-"""``n_c``, the part, the metric, its SLO in seconds, and what it is by the concurrency, did only this part change."""
+Found = tuple[float, RateKind, Metric, float | None, Curve | None, float, float, float, float]
+"""``n_c``, the part, the metric, its SLO in seconds; and what the metric is by the concurrency, did only this part
+change: a curve, or without one the larger of two lines."""
+
+Bend = tuple[int, float, float, float, float, tuple[Line, ...]]
+"""A part of a step that does not wait for more experts: its place in ``RATE_KINDS``; of a lone request's step, the
+seconds that its growth is counted from; the seconds that every other request adds by its prompt; the line that it
+follows at last, and those that it may follow before, where they are above a lone request's."""
+
+Bubble = tuple[float, Curve, float, float, float, float]
+"""The layer split: the seconds that every other request adds by its prompt, the seconds of a step by the concurrency,
+and the two lines that those are the larger of at last, the flatter first."""
 
 
-def rate_limits(rates: Rates, workload: Workload) -> dict[RateKind, RateLimit]:
-    """The limit of every part of the time that grows with the concurrency, the least first.
+def told(found: Found, n: int) -> tuple[float, float]:
+    """Milliseconds that the metric takes for ``n`` requests in flight, and that it may take."""
+    n_c, _, _, slo_s, curve, a, b, c, d = found
+    allowed_s = slo_s
+    if curve is not None:
+        now_s = curve(n)
+        if allowed_s is None:
+            allowed_s = curve(int(n_c)) if n_c < inf else inf
+    else:
+        now_s, other_s = a + b * n, c + d * n
+        if other_s > now_s:
+            now_s = other_s
+        if allowed_s is None:
+            allowed_s = max(a + b * n_c, c + d * n_c) if n_c < inf else inf
+    return now_s * 1_000, allowed_s * 1_000
 
-    Of several metrics with an SLO the one that gives way first counts.
+
+def find(
+    metric: Metric,
+    slo_s: float | None,
+    alone: bool,
+    whole: Curve,
+    start_s: float,
+    flat_s: float,
+    flat_each_s: float,
+    steep_s: float,
+    steep_each_s: float,
+    convex_from: int,
+    full: int,
+    far: int,
+    by: float,
+    share: float,
+    bends: tuple[Bend, ...],
+    kv_s: float,
+    compute_s: float,
+    busy_s: float,
+    each_weights_s: float,
+    weights: Curve | None,
+    weights_s: float,
+    weights_each_s: float,
+    pipeline: Bubble | None,
+    spared: Callable[[], list[float]],
+) -> list[Found]:
+    """The limits of one metric, the one that the whole is charged to first; not ``alone``: only that one.
+
+    ``whole`` is the metric by the concurrency, ``start_s`` that of a lone request, and the two lines are what it is the
+    larger of from ``far`` on. From the power of two ``convex_from`` on it is convex; from ``full`` on every batch has a
+    sequence for every replica and stage. ``by`` steps count, and in each reading or multiplying
+    ``share`` times, as stages wait for the slowest. Of a lone request's step: ``kv_s`` reading its KV,
+    ``compute_s`` multiplying, ``busy_s`` the larger of that and all reading. ``weights`` are the seconds of a step to
+    read them by the concurrency (``None``: always the same), and the line that they are from ``far`` on. ``spared``
+    says, by ``RATE_KINDS``, what a lone request would be spared without each part.
     """
-    return {one[1]: limit_of(one, workload.n) for one in sorted(found(rates, workload), key=_N_C)}
-
-
-def found(rates: Rates, workload: Workload) -> list[Found]:
-    """The same in no order, not yet told."""
-    asked = workload.asked
-    if len(asked) == 1:
-        ((metric, slo_s),) = asked
-        return _found(rates.track(workload, metric), slo_s)
-    limits: dict[RateKind, Found] = {}
-    for metric, slo_s in asked:
-        for one in _found(rates.track(workload, metric), slo_s):
-            if one[1] not in limits or one[0] < limits[one[1]][0]:
-                limits[one[1]] = one
-    return list(limits.values())
-
-
-def least(rates: Rates, workload: Workload) -> Found:
-    """The least of ``found``, in less time: of several, the one that the whole is charged to."""
-    return min(
-        [_found(rates.track(workload, metric), slo_s, alone=False)[0] for metric, slo_s in workload.asked], key=_N_C
-    )
-
-
-_N_C = _FIRST = itemgetter(0)
-
-
-def limit_of(one: Found, n: int) -> RateLimit:
-    """What was found, told for ``n`` requests in flight."""
-    n_c, _, metric, slo_s, curve = one
-    allowed_s = slo_s if slo_s is not None else _value(curve, int(n_c)) if n_c < inf else inf
-    return RateLimit(n_c, metric, _value(curve, n) * 1_000, allowed_s * 1_000)
-
-
-def _value(curve: Curve | tuple[Line, ...], n: int) -> float:
-    return max([first_s + each_s * n for first_s, each_s in curve]) if isinstance(curve, tuple) else curve(n)
-
-
-def _found(track: Track, slo_s: float | None, *, alone: bool = True) -> list[Found]:
-    """The limits of one metric, the one that the whole is charged to first; not ``alone``: that one."""
-    (metric, whole, start_s, convex_from, full, far, lines, by, bends, kv, compute, busy, weights, pipeline,
-     course) = track  # fmt: skip
     if slo_s is None:
-        least_n = _worth(whole, lines, 1, convex_from, far)
-        fails = 2 * int(least_n) if least_n < inf else MOST
+        unread = _unread(weights, weights_s, by * share)
+        least = _worth(whole, flat_s, flat_each_s, steep_s, steep_each_s, 1, convex_from, full, far, unread)
+        fails = 2 * int(least) if least < inf else MOST
     elif start_s <= slo_s:
-        least_n = _kept(whole, lines, slo_s, 1, full, far)
-        fails = int(least_n) + 1 if least_n < inf else MOST
+        least = _kept(whole, flat_s, flat_each_s, steep_s, steep_each_s, slo_s, 1, start_s, full, far)
+        fails = int(least) + 1 if least < inf else MOST
     else:
         # An SLO that one request alone does not keep is charged to what would have to go first.
-        spared = course().spared()
-        return [(0, RATE_KINDS[spared.index(max(spared))], metric, slo_s, whole)]
+        parts = spared()
+        return [(0, RATE_KINDS[parts.index(max(parts))], metric, slo_s, whole, 0.0, 0.0, 0.0, 0.0)]
     charged, most_s = 0, start_s
-    growing: list[tuple[int, tuple[Line, ...], Curve | None]] = []
-    for kind, less, each, first_s, each_s, more in bends:
-        still, first_s, each_s = start_s - each, start_s - each + by * (first_s - less), each + by * each_s
-        grown, flat_s = first_s + each_s * fails, still + each * fails
-        if flat_s > grown:
-            grown = flat_s
-        own: tuple[Line, ...] = ((still, each), (first_s, each_s))
-        if more:
-            own = (own[0], *[(still + by * (a - less), each + by * b) for a, b in more], own[1])
-            grown = max([a + b * fails for a, b in own])
-        if grown > start_s:
-            growing.append((kind, own, None))
-            if grown > most_s:
-                charged, most_s = kind, grown
+    growing: list[tuple[int, Curve | None, bool, float, float, float, float]] = []
+    for kind, less_s, b, c, d, early in bends:
+        a = start_s - b
+        c, d, curve = a + by * (c - less_s), b + by * d, None
+        grown_s, still_s = c + d * fails, a + b * fails
+        if still_s > grown_s:
+            grown_s = still_s
+        if early:
+            curve = _largest(((a, b), (c, d), *[(a + by * (e - less_s), b + by * f) for e, f in early]))
+            grown_s = curve(fails)
+        if grown_s > start_s:
+            growing.append((kind, curve, True, a, b, c, d))
+            if grown_s > most_s:
+                charged, most_s = kind, grown_s
     if pipeline is not None:
-        each, bubble, terms = pipeline
+        each_s, bubble, a, b, c, d = pipeline
         lone_s = bubble(1)
 
         def by_pipeline(n: int) -> float:
-            return start_s + by * (bubble(n) - lone_s) + (n - 1) * each
+            return start_s + by * (bubble(n) - lone_s) + (n - 1) * each_s
 
-        grown = by_pipeline(fails)
-        if grown > start_s:
-            still = start_s - each - by * lone_s
-            growing.append((3, tuple([(still + by * a, each + by * b) for a, b in terms]), by_pipeline))
-            growing.sort(key=_FIRST)
-            if grown > most_s:
-                charged, most_s = 3, grown
-    each_weights, reading, (first_s, each_s) = weights
-    if reading is not None:
-        weigh = reading
+        grown_s = by_pipeline(fails)
+        if grown_s > start_s:
+            still_s = start_s - each_s - by * lone_s
+            a, b, c, d = still_s + by * a, each_s + by * b, still_s + by * c, each_s + by * d
+            growing.append((3, by_pipeline, False, a, b, c, d))
+            growing.sort()
+            if grown_s > most_s:
+                charged, most_s = 3, grown_s
+    a = start_s - each_weights_s
+    if weights is not None:
+        reading = weights
 
         def by_weights(n: int) -> float:
-            read = weigh(n) + kv
-            return start_s + by * ((read if read > compute else compute) - busy) + (n - 1) * each_weights
+            read_s = reading(n) + kv_s
+            return start_s + by * ((read_s if read_s > compute_s else compute_s) - busy_s) + (n - 1) * each_weights_s
 
-        grown = by_weights(fails)
-        if grown > start_s:
-            still = start_s - each_weights - by * busy
-            own = (
-                (still + by * compute, each_weights),
-                (still + by * (first_s + kv), each_weights + by * each_s),
-            )
-            growing.append((5, own, by_weights))
-            if grown > most_s:
-                charged, most_s = 5, grown
-    elif each_weights > 0.0:
-        growing.append((5, ((start_s - each_weights, each_weights),), None))
-        if start_s + each_weights * (fails - 1) > most_s:
+        grown_s = by_weights(fails)
+        if grown_s > start_s:
+            c, d = a + by * (weights_s + kv_s - busy_s), each_weights_s + by * weights_each_s
+            growing.append((5, by_weights, False, a + by * (compute_s - busy_s), each_weights_s, c, d))
+            if grown_s > most_s:
+                charged = 5
+    elif each_weights_s > 0.0:
+        growing.append((5, None, True, a, each_weights_s, a, each_weights_s))
+        if a + each_weights_s * fails > most_s:
             charged = 5
-    limits: list[Found] = [(least_n, RATE_KINDS[charged], metric, slo_s, whole)]
+    limits: list[Found] = [(least, RATE_KINDS[charged], metric, slo_s, whole, 0.0, 0.0, 0.0, 0.0)]
     if alone:
-        low = int(least_n) if least_n < inf else MOST
-        for kind, own, curve in growing:
+        low = int(least) if least < inf else MOST
+        for kind, curve, convex, a, b, c, d in growing:
             if kind == charged:
                 continue
+            n_c: float
             if low == MOST:
-                n_c: float = inf
-            elif slo_s is not None:
+                n_c = inf
+            elif slo_s is None:
                 if curve is None:
-                    until = kept_until(own, slo_s)
-                    n_c = inf if until >= MOST else max(low, int(until))
+                    # ``worth_until``, without the call.
+                    n_c = inf
+                    if d > 0.0:
+                        n_c = (2.0 * a - WORTH * c) / (WORTH * d - b)
+                        if b > 0.0 and n_c * b > GAIN * a:
+                            n_c = GAIN * a / b
+                        if n_c * d < GAIN * c:
+                            n_c = GAIN * c / d
+                    n_c = inf if n_c >= MOST else 1 << int(n_c).bit_length() - 1 if n_c > low else low
                 else:
-                    n_c = _kept(curve, own, slo_s, low, full, far)
-            elif curve is not None:
-                n_c = _worth(curve, own, low, convex_from, far)
-            elif len(own) > 2:
-                n_c = last_worth(partial(_value, own), low, 1)
+                    unread = None if convex else _unread(weights, weights_s, by * (share - 1.0 if kind == 3 else 1.0))
+                    n_c = _worth(curve, a, b, c, d, low, 1 if convex else convex_from, full, far, unread)
+            elif curve is None:
+                n_c = kept_until(a, b, c, d, slo_s)
+                n_c = inf if n_c >= MOST else int(n_c) if n_c > low else low
             else:
-                n_c = doubling(worth_until(own[0], own[-1]))
-                n_c = inf if n_c >= MOST else n_c if n_c > low else low
-            limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve or own))
+                n_c = _kept(curve, a, b, c, d, slo_s, low, None, full, far)
+            limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, a, b, c, d))
     return limits
 
 
-def _worth(curve: Curve, lines: tuple[Line, ...], low: int, convex_from: int, far: int) -> float:
-    """The last doubling that is worth it, from ``low`` on, of what is the larger of ``lines`` from ``far`` on."""
-    n = doubling(worth_until(lines[0], lines[-1]))
+def _unread(weights: Curve | None, weights_s: float, by: float) -> Curve | None:
+    """Seconds for weights that are not read yet, as no token hits them."""
+    return None if weights is None else lambda n: by * (weights_s - weights(n))
+
+
+def _largest(lines: tuple[Line, ...]) -> Curve:
+    return lambda n: max([first_s + each_s * n for first_s, each_s in lines])
+
+
+def _worth(
+    curve: Curve,
+    a: float,
+    b: float,
+    c: float,
+    d: float,
+    low: int,
+    convex_from: int,
+    full: int,
+    far: int,
+    unread: Curve | None,
+) -> float:
+    """The last doubling that is worth it, from ``low`` on, of what is the larger of two lines from ``far`` on.
+
+    Where not all experts are hit yet, the lines are too high, by at most ``unread``, which falls. If that is too little
+    to make the doubling worth it that is the first one not to be so by the lines, it is for all later ones.
+    """
+    until = worth_until(a, b, c, d)
+    if until >= MOST:
+        return inf
+    n = 1 << int(until).bit_length() - 1 if until > low else low
     if n >= 2 * far:
-        return inf if n >= MOST else n if n > low else low
-    return last_worth(curve, low, n if n > convex_from else convex_from)
+        return n
+    if full <= n < convex_from:
+        once_s, twice_s = max(a + b * n, c + d * n), max(a + 2 * b * n, c + 2 * d * n)
+        if unread is None or WORTH * (twice_s - unread(2 * n)) <= 2.0 * once_s:
+            n = convex_from
+    elif n < convex_from:
+        n = convex_from
+    return last_worth(curve, low, n)
 
 
-def _kept(curve: Curve, lines: tuple[Line, ...], slo_s: float, low: int, full: int, far: int) -> float:
-    """The largest concurrency that keeps an SLO, as ``low`` does, of what is the larger of ``lines`` from ``far`` on.
+def _kept(
+    curve: Curve,
+    a: float,
+    b: float,
+    c: float,
+    d: float,
+    slo_s: float,
+    low: int,
+    low_s: float | None,
+    full: int,
+    far: int,
+) -> float:
+    """The largest concurrency that keeps an SLO, as ``low`` does, of what is the larger of two lines from ``far`` on.
 
     Where not all experts are hit yet, the lines are too high, by less and less: so they tell a concurrency that keeps
-    it, and with what they are too high there, one that does not.
+    it, and with what they are too high there, mostly one that does not.
     """
-    until = kept_until(lines, slo_s)
+    until = kept_until(a, b, c, d, slo_s)
     if until >= far:
-        return inf if until >= MOST else max(low, int(until))
-    high = min(far, MOST)
-    if until >= full and until > low and curve(int(until)) <= slo_s:
-        low = int(until)
+        return inf if until >= MOST else int(until) if until > low else low
+    high, high_s = min(far, MOST), None
+    if until >= full and until > low and (kept_s := curve(int(until))) <= slo_s:
+        low, low_s = int(until), kept_s
     if low >= full:
-        above_s = max([first_s + each_s * low for first_s, each_s in lines]) - curve(low)
-        beyond = kept_until(lines, slo_s + above_s) + 1.0
-        if beyond < high and curve(int(beyond)) > slo_s:
-            high = int(beyond)
-    return last_kept(curve, slo_s, low, high)
+        low_s = curve(low) if low_s is None else low_s
+        beyond = int(min(kept_until(a, b, c, d, slo_s + max(a + b * low, c + d * low) - low_s) + 1.0, high))
+        if low < beyond < high and (beyond_s := curve(beyond)) > slo_s:
+            high, high_s = beyond, beyond_s
+    return last_kept(curve, slo_s, low, high, low_s=low_s, high_s=high_s) if low < high else low

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import inf, sqrt
 
 WORTH = 1.1
@@ -16,6 +16,9 @@ Curve = Callable[[int], float]
 
 Line = tuple[float, float]
 """Seconds at no request, and what each adds."""
+
+GAIN = (2.0 - WORTH) / (WORTH - 1.0)
+"""A doubling of a line ``a + b n`` is worth it up to ``GAIN a / b``."""
 
 
 def last_worth(curve: Curve, least: int, convex_from: int) -> float:
@@ -34,38 +37,43 @@ def last_worth(curve: Curve, least: int, convex_from: int) -> float:
     return n if n < MOST else inf
 
 
-def doubling(n: float) -> int:
-    """The last power of two up to ``n``, at least 1 and at most ``MOST``."""
-    return 1 << int(n).bit_length() - 1 if 1.0 <= n < MOST else 1 if n < 1.0 else MOST
-
-
-def worth_until(flat: Line, steep: Line) -> float:
+def worth_until(flat_s: float, flat_each_s: float, steep_s: float, steep_each_s: float) -> float:
     """Of the larger of two lines: the concurrency up to which doubling it, to there, is worth it.
 
     2 f(n / 2) >= WORTH f(n) holds where it does for one line at n / 2 against both at n. Where the flat one is the
     larger at n / 2, either may be at n; where the steep one is, it is at n, too.
     """
-    (a, b), (c, d) = flat, steep
-    if d <= 0.0:
+    if steep_each_s <= 0.0:
         return inf
-    within = (2.0 - WORTH) * a / ((WORTH - 1.0) * b) if b > 0.0 else inf
-    across = (2.0 * a - WORTH * c) / (WORTH * d - b)
-    beyond = (2.0 - WORTH) * c / ((WORTH - 1.0) * d)
-    return max(within if within < across else across, beyond)
+    until = (2.0 * flat_s - WORTH * steep_s) / (WORTH * steep_each_s - flat_each_s)
+    if flat_each_s > 0.0 and until * flat_each_s > GAIN * flat_s:
+        until = GAIN * flat_s / flat_each_s
+    beyond = GAIN * steep_s / steep_each_s
+    return beyond if beyond > until else until
 
 
-def kept_until(lines: Iterable[Line], slo_s: float) -> float:
-    """Of the largest of ``lines``: the concurrency up to which it keeps an SLO."""
-    return min([(slo_s - a) / b if b > 0.0 else inf if a <= slo_s else 0.0 for a, b in lines])
+def kept_until(flat_s: float, flat_each_s: float, steep_s: float, steep_each_s: float, slo_s: float) -> float:
+    """Of the larger of two lines: the concurrency up to which it keeps an SLO."""
+    until = inf if steep_s <= slo_s else 0.0
+    if steep_each_s > 0.0:
+        until = (slo_s - steep_s) / steep_each_s
+    within = inf if flat_s <= slo_s else 0.0
+    if flat_each_s > 0.0:
+        within = (slo_s - flat_s) / flat_each_s
+    return within if within < until else until
 
 
-def last_kept(curve: Curve, slo_s: float, low: int, high: int = MOST) -> float:
+def last_kept(
+    curve: Curve, slo_s: float, low: int, high: int = MOST, *, low_s: float | None = None, high_s: float | None = None
+) -> float:
     """The largest concurrency below ``high`` that keeps an SLO, as ``low`` does; infinite: ``high`` does, too.
 
     Nearly every curve is a line from some concurrency on, so the next look is where a line through both ends would
-    break the SLO. Where two of them leave more than half, the geometric middle is next.
+    break the SLO. Where two of them leave more than half, the geometric middle is next. ``low_s`` and ``high_s`` are
+    the curve's there, if that was looked at before.
     """
-    low_s, high_s = curve(low), curve(high)
+    low_s = curve(low) if low_s is None else low_s
+    high_s = curve(high) if high_s is None else high_s
     if high_s <= slo_s:
         return inf
     slow = 0

@@ -1,67 +1,29 @@
-"""How a metric goes with the concurrency, in the few numbers that its limits are found from.
+"""A deployment's rates, compiled: what depends on it alone is worked out once, by looking at steps of its roofline.
 
-``Rates`` is a roofline compiled: what depends on the deployment alone is worked out once, by looking at steps of the
-roofline itself. Most parts of a step stay as they are up to some concurrency and are lines from there on.
+Most parts of a decode step stay as they are up to some concurrency and are lines from there on; what is left for every
+load is to put a few lines together and to ask ``limits`` where they break.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, inf, log, log1p, log2
-from typing import NamedTuple
+from operator import itemgetter
 
-from agentroute.latency.rates import Course, Metric, Workload, total_s
+from agentroute.latency.limits import Bend, Bubble, Found, find, told
+from agentroute.latency.rates import Course, Metric, RateKind, RateLimit, Workload, total_s
 from agentroute.latency.roofline import CHUNK_TOKENS, KERNEL_S, STEP_S, Roofline, Seconds, Step
-from agentroute.latency.search import MOST, Curve, Line
+from agentroute.latency.search import MOST, Line
 
 LAST_BIT = log(2.0**-54)
 """Of what is smaller than this part (logarithm), a float of 53 bits loses everything."""
-
-Bend = tuple[int, float, float, float, float, tuple[Line, ...]]
-"""A part of a step: its place in ``RATE_KINDS``; of a lone request's step, the seconds that its growth is counted from;
-the seconds that every other request adds by its prompt; the line that it follows from ``Track.far`` on, and those that
-it may follow before, the flattest first, where they are above a lone request's."""
-
-
-class Track(NamedTuple):
-    """One metric of requests of one size, in seconds."""
-
-    metric: Metric
-    whole: Curve
-    """The metric by the concurrency."""
-    start_s: float
-    """The metric of a lone request."""
-    convex_from: int
-    """A power of two from which on the metric is convex."""
-    full: int
-    """From there on every batch has a sequence of every replica, and of every stage."""
-    far: int
-    """From there on everything is a line, or the larger of two."""
-    lines: tuple[Line, Line]
-    """Those of the metric, the flatter first."""
-    by: float
-    """Steps that count."""
-    bends: tuple[Bend, ...]
-    """Computing, KV, all-to-all and all-reduce."""
-    kv: float
-    compute: float
-    busy: float
-    """Of a lone request's step: reading its KV, computing, and the larger of computing and all reading."""
-    weights: tuple[float, Curve | None, Line]
-    """Of reading weights: what every other request adds by its prompt; the seconds of a step, ``None``: always the
-    same; and the line that they are from ``far`` on."""
-    pipeline: tuple[float, Curve, tuple[Line, ...]] | None
-    """The same of the layer split, with the flattest line first; ``None``: there is none."""
-    course: Callable[[], Course]
-    """All of it in full."""
-
 
 class Rates:
     """What a deployment's limits depend on beside the load, worked out once."""
 
     def __init__(self, roofline: Roofline) -> None:
         counted, pp, dp = roofline.work, roofline.pp, roofline.attention_dp
-        self.roofline, self.settled, self.steps = roofline, settled(roofline), _Steps(roofline)
+        self.roofline, self.settled = roofline, settled(roofline)
         # Up to ``pp`` every batch is one sequence, up to ``full`` every replica's part of it.
         self.full = full = pp * dp
         self.far = far = max(self.settled, full)
@@ -73,29 +35,64 @@ class Rates:
 
         exchange = line(lambda step: step.all_to_all_inside_s + step.all_to_all_across_s)
         reduce = line(lambda step: step.all_reduce_s)
-        self.lines = (
+        lines = (
             *line(lambda step: step.mine), *line(lambda step: step.experts_s),
-            *line(lambda step: step.around(kernels_s)[1]), last.weights_s, second.around(kernels_s)[0],
+            *line(lambda step: step.around(kernels_s)[1]),
+        )  # fmt: skip
+        share = second.around(kernels_s)[0]
+        self.steps = _Steps(roofline, full, lines, share)
+        self.lines = (
+            *lines, last.weights_s, share,
             lone.all_to_all_inside_s + lone.all_to_all_across_s, *exchange, lone.all_reduce_s, *reduce,
             lone.weights_s, lone.experts_s, *lone.around(kernels_s),
         )  # fmt: skip
         self.early = _through(pp, first.experts_s, full, second.experts_s) if full > pp else None
         self.bubble = line(lambda step: step.hops_s + step.late * step.apart(kernels_s))
-        self.grows = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
-        self.another = another(roofline)
+        self.weights = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
+        self.another, self.replicas, self.alone = another(roofline), dp, pp == 1
+        self.exchanges = roofline.inside_token_s > 0.0 or roofline.across_token_s > 0.0
+        self.reduces = roofline.reduce_s > 0.0
 
-    def track(self, workload: Workload, metric: Metric) -> Track:
-        """``metric`` of requests of the size of ``workload``."""
-        return self._prompts(workload) if metric == "TTFT" else self._answers(workload, metric)
+    def limits(self, workload: Workload) -> dict[RateKind, RateLimit]:
+        """The limit of every part of the time that grows with the concurrency, the least first.
 
-    def _answers(self, workload: Workload, metric: Metric) -> Track:
+        Of several metrics with an SLO the one that gives way first counts.
+        """
+        found = sorted(self.found(workload), key=_N_C)
+        return {one[1]: RateLimit(one[0], one[2], *told(one, workload.n)) for one in found}
+
+    def found(self, workload: Workload) -> list[Found]:
+        """The same in no order, not yet told."""
+        if workload.ttft_ms is None and workload.e2e_ms is None:
+            tpot_ms = workload.tpot_ms
+            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, True)
+        least: dict[RateKind, Found] = {}
+        for metric, slo_s in workload.asked:
+            for one in self._of(workload, metric, slo_s):
+                if one[1] not in least or one[0] < least[one[1]][0]:
+                    least[one[1]] = one
+        return list(least.values())
+
+    def least(self, workload: Workload) -> Found:
+        """The least of ``found``, in less time: of several, the one that the whole is charged to."""
+        if workload.ttft_ms is None and workload.e2e_ms is None:
+            tpot_ms = workload.tpot_ms
+            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, False)[0]
+        return min([self._of(workload, metric, slo_s, alone=False)[0] for metric, slo_s in workload.asked], key=_N_C)
+
+    def _of(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool = True) -> list[Found]:
+        if metric == "TTFT":
+            return self._reading(workload, slo_s, alone)
+        return self._answering(workload, metric, slo_s, alone)
+
+    def _answering(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool) -> list[Found]:
         roofline, steps, isl, osl = self.roofline, self.steps, workload.isl, workload.osl
         past_s, token_s = roofline.sequence(isl + osl / 2)
         more_weights, more_kv, more_compute, more_exchange, more_reduce, more_pipeline, more_fixed = self.another(isl)
         always_s, by = 0.0, 1.0
         if metric == "E2E":
             always_s, by = total_s(roofline.prefilling(isl)(1)), osl - 1.0
-        each = by / roofline.attention_dp / osl
+        each = by / self.replicas / osl
         read = more_weights + more_kv
         each_s = (read if read > more_compute else more_compute) + more_exchange + more_reduce
         each_s = each * (each_s + more_pipeline + more_fixed)
@@ -111,51 +108,61 @@ class Rates:
         busy = read if read > compute else compute
         kv, each_kv = few * past_s, mine * past_s
         multiply, each_multiply = few * token_s + few_experts, mine * token_s + experts
-        base, slope, by_share = always_s - each_s + by * rest, each_s + by * each_rest, by * share
-        reading = base + by_share * (weights + kv), slope + by_share * each_kv
-        computing = base + by_share * multiply, slope + by_share * each_multiply
-        pipeline = None
-        if roofline.pp > 1:
-            hops, each_hops = self.bubble
-            late = share - 1.0
-            terms = (
-                (hops + late * (weights + kv), each_hops + late * each_kv),
-                (hops + late * multiply, each_hops + late * each_multiply),
-            )
-            kernels_s, step = self.kernels_s, roofline.step
-            pipeline = (
-                each * more_pipeline,
-                lambda n: step(n).seconds(past_s, token_s, kernels_s)[6],
-                terms if each_kv < each_multiply else terms[::-1],
-            )
         early: tuple[Line, ...] = ()
         if self.early is not None:
             early = ((token_s + self.early[0], self.early[1]),)
-        return Track(
+        bends: tuple[Bend, ...] = (
+            (0, busy, each * more_compute, multiply, each_multiply, early),
+            (1, busy - lone_weights, each * more_kv, kv, each_kv, ()),
+        )
+        if self.exchanges:
+            bends = (*bends, (2, lone_exchange, each * more_exchange, exchange, each_exchange, ()))
+        if self.reduces:
+            bends = (*bends, (4, lone_reduce, each * more_reduce, reduce, each_reduce, ()))
+        base, slope, by_share = always_s - each_s + by * rest, each_s + by * each_rest, by * share
+        a, b = base + by_share * (weights + kv), slope + by_share * each_kv
+        c, d = base + by_share * multiply, slope + by_share * each_multiply
+        if d < b:
+            a, b, c, d = c, d, a, b
+        return find(
             metric,
+            slo_s,
+            alone,
             whole,
             always_s + by * (busy * lone_share + lone_rest),
+            a,
+            b,
+            c,
+            d,
             self.settled,
             self.full,
             self.far,
-            (reading, computing) if reading[1] < computing[1] else (computing, reading),
             by,
-            (
-                (0, busy, each * more_compute, multiply, each_multiply, early),
-                (1, busy - lone_weights, each * more_kv, kv, each_kv, ()),
-                (2, lone_exchange, each * more_exchange, exchange, each_exchange, ()),
-                (4, lone_reduce, each * more_reduce, reduce, each_reduce, ()),
-            ),
+            share,
+            bends,
             past_s,
             compute,
             busy,
-            (each * more_weights, self.grows, (weights, 0.0)),
-            pipeline,
-            lambda: Course.of(roofline, workload, metric),
+            each * more_weights,
+            self.weights,
+            weights,
+            0.0,
+            None if self.alone else self._bubble(past_s, token_s, each * more_pipeline),
+            lambda: Course.of(roofline, workload, metric).spared(),
         )
 
-    def _prompts(self, workload: Workload) -> Track:
-        course, replicas = Course.of(self.roofline, workload, "TTFT"), self.roofline.attention_dp
+    def _bubble(self, past_s: float, token_s: float, each_s: float) -> Bubble:
+        """What the layer split costs where each sequence adds so much to a step."""
+        few, mine, few_experts, experts, _, _, weights, share, *_ = self.lines
+        step, kernels_s, late, (hops, each_hops) = self.roofline.step, self.kernels_s, share - 1.0, self.bubble
+        a, b = hops + late * (weights + few * past_s), each_hops + late * mine * past_s
+        c, d = hops + late * (few * token_s + few_experts), each_hops + late * (mine * token_s + experts)
+        if d < b:
+            a, b, c, d = c, d, a, b
+        return each_s, lambda n: step(n).seconds(past_s, token_s, kernels_s)[6], a, b, c, d
+
+    def _reading(self, workload: Workload, slo_s: float | None, alone: bool) -> list[Found]:
+        course, replicas = Course.of(self.roofline, workload, "TTFT"), self.replicas
         at = course.at
         # From there on every replica reads its prompts in full steps.
         full = max(1.0, CHUNK_TOKENS / max(1, workload.isl)) * replicas
@@ -164,28 +171,30 @@ class Rates:
         def line(part: Callable[[Seconds], float]) -> Line:
             return _through(full, part(here), 2 * full, part(there))
 
-        def bend(kind: int, part: Callable[[Seconds], float], less: float) -> Bend:
+        def bend(kind: int, part: Callable[[Seconds], float], less_s: float) -> Bend:
             early = []
             if replicas > 1:
                 early.append(_through(1.0, part(lone), replicas, part(spread)))
             if full > replicas:
                 early.append(_through(replicas, part(spread), full, part(here)))
-            return kind, less, 0.0, *line(part), tuple([one for one in early if one[1] > 0.0])
+            return kind, less_s, 0.0, *line(part), tuple([one for one in early if one[1] > 0.0])
 
-        read, busy = lone[0] + lone[1], max(lone[0] + lone[1], lone[2])
-        lines = (
-            line(lambda s: total_s((*s[:2], 0.0, *s[3:]))),
-            line(lambda s: total_s((0.0, 0.0, *s[2:]))),
-        )
-        bubble = (0.0, lambda n: at(n)[6], (line(lambda s: s[6]),)) if self.roofline.pp > 1 else None
-        return Track(
+        busy = max(lone[0] + lone[1], lone[2])
+        read, multiply = line(lambda s: total_s((*s[:2], 0.0, *s[3:]))), line(lambda s: total_s((0.0, 0.0, *s[2:])))
+        flat, steep = (read, multiply) if read[1] < multiply[1] else (multiply, read)
+        bubble = line(lambda s: s[6])
+        return find(
             "TTFT",
+            slo_s,
+            alone,
             lambda n: total_s(at(n)),
             total_s(lone),
+            *flat,
+            *steep,
             1,
             ceil(full),
             ceil(full),
-            lines if lines[0][1] < lines[1][1] else lines[::-1],
+            1.0,
             1.0,
             (
                 bend(0, lambda s: s[2], busy),
@@ -196,11 +205,15 @@ class Rates:
             lone[1],
             lone[2],
             busy,
-            (0.0, lambda n: at(n)[0], line(lambda s: s[0])),
-            bubble,
-            lambda: course,
+            0.0,
+            lambda n: at(n)[0],
+            *line(lambda s: s[0]),
+            None if self.alone else (0.0, lambda n: at(n)[6], *bubble, *bubble),
+            course.spared,
         )
 
+
+_N_C = itemgetter(0)
 
 Prompt = tuple[float, float, float, float, float, float, float]
 
@@ -265,13 +278,23 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
 class _Steps(dict[int, tuple[float, float, float, float, float]]):
     """Of decode steps: weights, how often a sequence counts, experts, and what goes around; doublings are at hand."""
 
-    def __init__(self, roofline: Roofline) -> None:
+    def __init__(self, roofline: Roofline, full: int, lines: tuple[float, ...], share: float) -> None:
         self.roofline, self.kernels_s = roofline, roofline.work.kernels * KERNEL_S
-        self.update({1 << k: self[1 << k] for k in range(MOST.bit_length())})
+        self.always_s, self.routed = roofline.work.weight_bytes * roofline.byte_s, roofline.work.experts
+        self.full, self.lines, self.share, self.pp, self.byte_s = full, lines, share, roofline.pp, roofline.byte_s
+        for k in range(MOST.bit_length()):
+            step = roofline.step(1 << k)
+            self[1 << k] = (step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s))
 
     def __missing__(self, n: int) -> tuple[float, float, float, float, float]:
-        step = self.roofline.step(n)
-        return step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s)
+        if n < self.full:
+            step = self.roofline.step(n)
+            return step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s)
+        few, mine, few_experts, experts, rest, each_rest = self.lines
+        weights_s = self.always_s
+        for experts_ in self.routed:
+            weights_s += experts_.read_bytes(n / self.pp) * self.byte_s
+        return weights_s, few + mine * n, few_experts + experts * n, self.share, rest + each_rest * n
 
 
 def _through(n: float, seconds: float, then: float, later: float) -> Line:
