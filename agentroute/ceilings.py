@@ -133,8 +133,8 @@ class Ceilings:
         return Estimate(mean, low, high, held[0].source)
 
 
-_Found = tuple[float, Ceiling | CapacityKind | RateFound]
-"""``n_c`` and its ceiling; or what is told of it, if it is asked for."""
+_Found = tuple[float, Ceiling | CapacityKind] | RateFound
+"""``n_c`` and its ceiling, or what is told of it if it is asked for."""
 
 _N_C = itemgetter(0)
 _CAPACITY = frozenset({"weights", "domain_memory", "window", "kv_capacity", "slots"})
@@ -218,7 +218,7 @@ def ceilings(stand: Stand, workload: Workload) -> Ceilings:
     """Every ceiling of a deployment under a load, the binding one first."""
     found = _capacity(stand, workload.isl + workload.osl)
     if (rates := stand.rates) is not None:
-        found += [(one[0], one) for one in rates.found(workload)]
+        found += rates.found(workload)
     # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
     found.sort(key=_N_C)
     return Ceilings(stand, workload, found)
@@ -231,8 +231,7 @@ def binding(stand: Stand, workload: Workload) -> Ceiling | None:
     """
     found = _capacity(stand, workload.isl + workload.osl)
     if (rates := stand.rates) is not None:
-        one = rates.least(workload)
-        found.append((one[0], one))
+        found.append(rates.least(workload))
     return _told(stand, workload, min(found, key=_N_C)) if found else None
 
 
@@ -249,26 +248,27 @@ def _capacity(stand: Stand, tokens: int) -> list[_Found]:
 
 
 def _told(stand: Stand, workload: Workload, found: _Found) -> Ceiling:
-    n_c, one = found
-    n, tokens = workload.n, workload.isl + workload.osl
-    if isinstance(one, Ceiling):
-        return one
-    if one == "kv_capacity":
+    n, n_c = workload.n, found[0]
+    if len(found) > 2:
+        demand_ms, limit_ms = told(found, n)
+        held = Estimate(n_c, n_c, n_c, "derived")
+        # What has no SLO is not broken, it stops paying.
+        return Ceiling(found[1], demand_ms, limit_ms, f"ms {found[2]}", held, n_c / n - 1, found[3] is not None)
+    kind = found[1]
+    if isinstance(kind, Ceiling):
+        return kind
+    tokens = workload.isl + workload.osl
+    if kind == "kv_capacity":
         holding = stand.holding
         assert not isinstance(holding, Unknown)
-        scarce, held = holding.pools[1].scarcest(tokens), holding.sequences(tokens)
-        needed, available = scarce.needed * n, scarce.available * holding.replicas
-        return Ceiling(one, needed, available, scarce.unit, held, held.mean / n - 1)
-    if one == "slots":
-        return Ceiling(one, float(n), n_c, "requests", _exact(n_c, "reported"), n_c / n - 1)
-    if one == "window":
-        assert stand.window_tokens is not None
-        return _always(one, float(tokens), float(stand.window_tokens), "tokens")
-    assert not isinstance(one, str)
-    demand_ms, limit_ms = told(one, n)
-    held = Estimate(n_c, n_c, n_c, "derived")
-    # What has no SLO is not broken, it stops paying.
-    return Ceiling(one[1], demand_ms, limit_ms, f"ms {one[2]}", held, n_c / n - 1, one[3] is not None)
+        replicas, (low, mean, high) = holding.replicas, holding.pools
+        unit, needed, available = mean.scarcest(tokens)
+        held = Estimate(n_c, low.sequences(tokens) * replicas, high.sequences(tokens) * replicas, holding.source)
+        return Ceiling(kind, needed * n, available * replicas, unit, held, n_c / n - 1)
+    if kind == "slots":
+        return Ceiling(kind, float(n), n_c, "requests", _exact(n_c, "reported"), n_c / n - 1)
+    assert stand.window_tokens is not None
+    return _always("window", float(tokens), float(stand.window_tokens), "tokens")
 
 
 def _always(kind: CapacityKind, demand: float, limit: float, unit: str) -> Ceiling:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Scarce:
+class Scarce(NamedTuple):
     """What a pool runs out of first: one sequence takes ``needed`` of the ``available``, both in ``unit``."""
 
     unit: str

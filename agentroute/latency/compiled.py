@@ -47,6 +47,7 @@ class Rates:
             lone.weights_s, lone.experts_s, *lone.around(kernels_s),
         )  # fmt: skip
         self.early = _through(pp, first.experts_s, full, second.experts_s) if full > pp else None
+        self.lone_hops = lone.hops_s
         self.bubble = line(lambda step: step.hops_s + step.late * step.apart(kernels_s))
         self.weights = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
         self.another, self.replicas, self.alone = another(roofline), dp, pp == 1
@@ -108,17 +109,15 @@ class Rates:
         busy = read if read > compute else compute
         kv, each_kv = few * past_s, mine * past_s
         multiply, each_multiply = few * token_s + few_experts, mine * token_s + experts
-        early: tuple[Line, ...] = ()
-        if self.early is not None:
-            early = ((token_s + self.early[0], self.early[1]),)
-        bends: tuple[Bend, ...] = (
+        early = () if self.early is None else ((token_s + self.early[0], self.early[1]),)
+        bends: list[Bend] = [
             (0, busy, each * more_compute, multiply, each_multiply, early),
             (1, busy - lone_weights, each * more_kv, kv, each_kv, ()),
-        )
+        ]
         if self.exchanges:
-            bends = (*bends, (2, lone_exchange, each * more_exchange, exchange, each_exchange, ()))
+            bends.append((2, lone_exchange, each * more_exchange, exchange, each_exchange, ()))
         if self.reduces:
-            bends = (*bends, (4, lone_reduce, each * more_reduce, reduce, each_reduce, ()))
+            bends.append((4, lone_reduce, each * more_reduce, reduce, each_reduce, ()))
         base, slope, by_share = always_s - each_s + by * rest, each_s + by * each_rest, by * share
         a, b = base + by_share * (weights + kv), slope + by_share * each_kv
         c, d = base + by_share * multiply, slope + by_share * each_multiply
@@ -154,12 +153,20 @@ class Rates:
     def _bubble(self, past_s: float, token_s: float, each_s: float) -> Bubble:
         """What the layer split costs where each sequence adds so much to a step."""
         few, mine, few_experts, experts, _, _, weights, share, *_ = self.lines
-        step, kernels_s, late, (hops, each_hops) = self.roofline.step, self.kernels_s, share - 1.0, self.bubble
+        steps, full, late, (hops, each_hops) = self.steps, self.full, share - 1.0, self.bubble
         a, b = hops + late * (weights + few * past_s), each_hops + late * mine * past_s
         c, d = hops + late * (few * token_s + few_experts), each_hops + late * (mine * token_s + experts)
         if d < b:
             a, b, c, d = c, d, a, b
-        return each_s, lambda n: step(n).seconds(past_s, token_s, kernels_s)[6], a, b, c, d
+
+        def bubble(n: int) -> float:
+            if n < full:
+                return self.roofline.step(n).seconds(past_s, token_s, self.kernels_s)[6]
+            weights, mine, experts, *_ = steps[n]
+            read, compute = weights + mine * past_s, mine * token_s + experts
+            return hops + each_hops * n + late * (read if read > compute else compute)
+
+        return each_s, self.lone_hops, bubble, a, b, c, d
 
     def _reading(self, workload: Workload, slo_s: float | None, alone: bool) -> list[Found]:
         course, replicas = Course.of(self.roofline, workload, "TTFT"), self.replicas
@@ -196,19 +203,19 @@ class Rates:
             ceil(full),
             1.0,
             1.0,
-            (
+            [
                 bend(0, lambda s: s[2], busy),
                 bend(1, lambda s: s[1], busy - lone[0]),
                 bend(2, lambda s: s[4] + s[5], lone[4] + lone[5]),
                 bend(4, lambda s: s[3], lone[3]),
-            ),
+            ],
             lone[1],
             lone[2],
             busy,
             0.0,
             lambda n: at(n)[0],
             *line(lambda s: s[0]),
-            None if self.alone else (0.0, lambda n: at(n)[6], *bubble, *bubble),
+            None if self.alone else (0.0, lone[6], lambda n: at(n)[6], *bubble, *bubble),
             course.spared,
         )
 
@@ -280,8 +287,12 @@ class _Steps(dict[int, tuple[float, float, float, float, float]]):
 
     def __init__(self, roofline: Roofline, full: int, lines: tuple[float, ...], share: float) -> None:
         self.roofline, self.kernels_s = roofline, roofline.work.kernels * KERNEL_S
-        self.always_s, self.routed = roofline.work.weight_bytes * roofline.byte_s, roofline.work.experts
-        self.full, self.lines, self.share, self.pp, self.byte_s = full, lines, share, roofline.pp, roofline.byte_s
+        self.full, self.pp, byte_s = full, roofline.pp, roofline.byte_s
+        self.routed = [
+            (1.0 - one.active / one.experts, one.read_bytes(inf) * byte_s, one.read_bytes(0.0) * byte_s)
+            for one in roofline.work.experts
+        ]
+        self.lines = (roofline.work.weight_bytes * roofline.byte_s, *lines, share)
         for k in range(MOST.bit_length()):
             step = roofline.step(1 << k)
             self[1 << k] = (step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s))
@@ -290,11 +301,12 @@ class _Steps(dict[int, tuple[float, float, float, float, float]]):
         if n < self.full:
             step = self.roofline.step(n)
             return step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s)
-        few, mine, few_experts, experts, rest, each_rest = self.lines
-        weights_s = self.always_s
-        for experts_ in self.routed:
-            weights_s += experts_.read_bytes(n / self.pp) * self.byte_s
-        return weights_s, few + mine * n, few_experts + experts * n, self.share, rest + each_rest * n
+        weights_s, few, mine, few_experts, experts, rest, each_rest, share = self.lines
+        batch = n / self.pp
+        for missed, most_s, one_s in self.routed:
+            hit_s = most_s * (1.0 - missed**batch)
+            weights_s += hit_s if hit_s > one_s else one_s
+        return weights_s, few + mine * n, few_experts + experts * n, share, rest + each_rest * n
 
 
 def _through(n: float, seconds: float, then: float, later: float) -> Line:

@@ -17,35 +17,37 @@ from math import inf
 from agentroute.latency.rates import RATE_KINDS, Metric, RateKind
 from agentroute.latency.search import GAIN, MOST, WORTH, Curve, Line, kept_until, last_kept, last_worth, worth_until
 
-Found = tuple[float, RateKind, Metric, float | None, Curve | None, float, float, float, float]
+Found = tuple[float, RateKind, Metric, float | None, Curve | None, int, float, float, float, float]
 """``n_c``, the part, the metric, its SLO in seconds; and what the metric is by the concurrency, did only this part
-change: a curve, or without one the larger of two lines."""
+change: a curve, and two lines that it is the larger of from some concurrency on."""
+
+NEVER = 1 << 62
+"""No concurrency is as large."""
 
 Bend = tuple[int, float, float, float, float, tuple[Line, ...]]
 """A part of a step that does not wait for more experts: its place in ``RATE_KINDS``; of a lone request's step, the
 seconds that its growth is counted from; the seconds that every other request adds by its prompt; the line that it
 follows at last, and those that it may follow before, where they are above a lone request's."""
 
-Bubble = tuple[float, Curve, float, float, float, float]
-"""The layer split: the seconds that every other request adds by its prompt, the seconds of a step by the concurrency,
-and the two lines that those are the larger of at last, the flatter first."""
+Bubble = tuple[float, float, Curve, float, float, float, float]
+"""The layer split: the seconds that every other request adds by its prompt, those of a lone request's step, those of a
+step by the concurrency, and the two lines that they are the larger of at last, the flatter first."""
 
 
 def told(found: Found, n: int) -> tuple[float, float]:
     """Milliseconds that the metric takes for ``n`` requests in flight, and that it may take."""
-    n_c, _, _, slo_s, curve, a, b, c, d = found
-    allowed_s = slo_s
-    if curve is not None:
-        now_s = curve(n)
-        if allowed_s is None:
-            allowed_s = curve(int(n_c)) if n_c < inf else inf
-    else:
+    n_c, _, _, slo_s, curve, far, a, b, c, d = found
+    if curve is None or n >= far:
         now_s, other_s = a + b * n, c + d * n
         if other_s > now_s:
             now_s = other_s
-        if allowed_s is None:
-            allowed_s = max(a + b * n_c, c + d * n_c) if n_c < inf else inf
-    return now_s * 1_000, allowed_s * 1_000
+    else:
+        now_s = curve(n)
+    if slo_s is not None:
+        return now_s * 1_000, slo_s * 1_000
+    if n_c == inf:
+        return now_s * 1_000, inf
+    return now_s * 1_000, (max(a + b * n_c, c + d * n_c) if curve is None or n_c >= far else curve(int(n_c))) * 1_000
 
 
 def find(
@@ -63,7 +65,7 @@ def find(
     far: int,
     by: float,
     share: float,
-    bends: tuple[Bend, ...],
+    bends: list[Bend],
     kv_s: float,
     compute_s: float,
     busy_s: float,
@@ -94,7 +96,7 @@ def find(
     else:
         # An SLO that one request alone does not keep is charged to what would have to go first.
         parts = spared()
-        return [(0, RATE_KINDS[parts.index(max(parts))], metric, slo_s, whole, 0.0, 0.0, 0.0, 0.0)]
+        return [(0, RATE_KINDS[parts.index(max(parts))], metric, slo_s, whole, NEVER, 0.0, 0.0, 0.0, 0.0)]
     charged, most_s = 0, start_s
     growing: list[tuple[int, Curve | None, bool, float, float, float, float]] = []
     for kind, less_s, b, c, d, early in bends:
@@ -111,8 +113,7 @@ def find(
             if grown_s > most_s:
                 charged, most_s = kind, grown_s
     if pipeline is not None:
-        each_s, bubble, a, b, c, d = pipeline
-        lone_s = bubble(1)
+        each_s, lone_s, bubble, a, b, c, d = pipeline
 
         def by_pipeline(n: int) -> float:
             return start_s + by * (bubble(n) - lone_s) + (n - 1) * each_s
@@ -143,7 +144,9 @@ def find(
         growing.append((5, None, True, a, each_weights_s, a, each_weights_s))
         if a + each_weights_s * fails > most_s:
             charged = 5
-    limits: list[Found] = [(least, RATE_KINDS[charged], metric, slo_s, whole, 0.0, 0.0, 0.0, 0.0)]
+    limits: list[Found] = [
+        (least, RATE_KINDS[charged], metric, slo_s, whole, far, flat_s, flat_each_s, steep_s, steep_each_s)
+    ]
     if alone:
         low = int(least) if least < inf else MOST
         for kind, curve, convex, a, b, c, d in growing:
@@ -171,7 +174,7 @@ def find(
                 n_c = inf if n_c >= MOST else int(n_c) if n_c > low else low
             else:
                 n_c = _kept(curve, a, b, c, d, slo_s, low, None, full, far)
-            limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, a, b, c, d))
+            limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, NEVER if convex else far, a, b, c, d))
     return limits
 
 
