@@ -89,25 +89,27 @@ class Ceilings:
 
     def __init__(self, stand: Stand, workload: Workload, found: list[_Found]) -> None:
         self._stand, self._workload, self._found = stand, workload, found
+        self._told: dict[int, Ceiling] = {}
 
     @cached_property
     def all(self) -> tuple[Ceiling, ...]:
         """Every ceiling with a number."""
-        return tuple([_told(self._stand, self._workload, one) for one in self._found])
+        return tuple([self._at(place) for place in range(len(self._found))])
 
     @property
     def binding(self) -> Ceiling | None:
         """The ceiling with the least ``n_c``; ``None`` when none is known."""
-        return self._told(0)
+        return self._at(0) if self._found else None
 
     @property
     def next(self) -> Ceiling | None:
         """The one that would bind if the binding one were lifted."""
-        return self._told(1)
+        return self._at(1) if len(self._found) > 1 else None
 
-    def _told(self, place: int) -> Ceiling | None:
-        found = self._found
-        return _told(self._stand, self._workload, found[place]) if place < len(found) else None
+    def _at(self, place: int) -> Ceiling:
+        if (one := self._told.get(place)) is None:
+            self._told[place] = one = _told(self._stand, self._workload, self._found[place])
+        return one
 
     @cached_property
     def unknown(self) -> dict[CeilingKind, str]:
