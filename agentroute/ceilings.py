@@ -21,8 +21,9 @@ from agentroute.estimate import Estimate
 from agentroute.latency.compiled import Rates
 from agentroute.latency.limits import Found as RateFound
 from agentroute.latency.limits import told
+from agentroute.latency.links import experts_near
 from agentroute.latency.rates import RateKind, Workload
-from agentroute.latency.roofline import Roofline, experts_near
+from agentroute.latency.roofline import Roofline
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Mla, Model

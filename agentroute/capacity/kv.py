@@ -155,7 +155,7 @@ def specs(
 
 
 class _Same:
-    """Layers that are the same if they are the same object: to look at all of their fields takes longer than all else."""
+    """Layers as a key, the same for the same object: to look at all of their fields takes longer than the rest."""
 
     __slots__ = ("layers",)
 

@@ -18,6 +18,7 @@ from agentroute.latency.search import MOST, Line
 LAST_BIT = log(2.0**-54)
 """Of what is smaller than this part (logarithm), a float of 53 bits loses everything."""
 
+
 class Rates:
     """What a deployment's limits depend on beside the load, worked out once."""
 
@@ -240,7 +241,10 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
     hops_token_s, kernels_s = roofline.hops_token_s, counted.kernels * KERNEL_S
     fixed_s = part * kernels_s + STEP_S
     pasts = [(past, past.bytes, past.prefill_flops, past.reach_tokens) for past in counted.past]
-    all_hit, all_weights_s = _all_hit(roofline), byte_s * (counted.weight_bytes + sum([e.read_bytes(inf) for e in counted.experts]))
+    all_hit, all_weights_s = (
+        _all_hit(roofline),
+        byte_s * (counted.weight_bytes + sum([e.read_bytes(inf) for e in counted.experts])),
+    )
 
     def weights_s(tokens: float) -> float:
         return byte_s * (counted.weight_bytes + sum([experts.read_bytes(tokens) for experts in counted.experts]))

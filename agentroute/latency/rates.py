@@ -1,33 +1,23 @@
-"""Up to how many requests in flight a deployment's speed holds, and which part of the time gives way first.
+"""How long a request takes by how many are in flight, part by part: what limits a deployment's speed is read off that.
 
-Without an SLO, that is the last doubling of the concurrency that still adds 10 % throughput; with SLOs, the largest
-concurrency that keeps them. The limit is charged to the part that grows most; every other part gets the concurrency
-that it alone would allow.
+``compiled`` finds those limits for many loads of one deployment, ``limits`` says what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, inf, log, log1p, log2
 from typing import Literal, NamedTuple
 
 from agentroute.latency.roofline import ByConcurrency, Roofline, Seconds, Terms
-from agentroute.latency.search import MOST, Curve, last_kept, last_worth
 
 RateKind = Literal["weights_bandwidth", "kv_bandwidth", "compute", "all_reduce", "all_to_all", "pipeline"]
 RATE_KINDS: tuple[RateKind, ...] = (
     "compute", "kv_bandwidth", "all_to_all", "pipeline", "all_reduce", "weights_bandwidth",
 )  # fmt: skip
 
-CONVEX: tuple[bool, ...] = tuple(kind not in ("pipeline", "weights_bandwidth") for kind in RATE_KINDS)
-"""Whether a rate's curve is convex from one request on: all but those that wait for more and more experts."""
-
 Metric = Literal["TTFT", "TPOT", "E2E"]
 METRICS: tuple[Metric, ...] = ("TTFT", "TPOT", "E2E")
-
-LAST_BIT = log(2.0**-54)
-"""Of what is smaller than this part (logarithm), a float of 53 bits loses everything."""
 
 NOTHING: Seconds = (0.0,) * 8
 
@@ -62,12 +52,11 @@ class Workload:
         given: dict[Metric, float | None] = {"TTFT": self.ttft_ms, "TPOT": self.tpot_ms, "E2E": self.e2e_ms}
         return {metric: limit for metric, limit in given.items() if limit is not None}
 
-
     @property
     def asked(self) -> list[tuple[Metric, float | None]]:
         """The metrics that count, each with its SLO in seconds; without one TPOT."""
-        given = (("TTFT", self.ttft_ms), ("TPOT", self.tpot_ms), ("E2E", self.e2e_ms))
-        return [(metric, ms / 1_000) for metric, ms in given if ms is not None] or [("TPOT", None)]
+        found: list[tuple[Metric, float | None]] = [(metric, ms / 1_000) for metric, ms in self.slos.items()]
+        return found or [("TPOT", None)]
 
 
 class Course(NamedTuple):

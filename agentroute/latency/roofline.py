@@ -15,6 +15,7 @@ from agentroute.capacity import kv
 from agentroute.capacity.kv import KvType, Unknown
 from agentroute.capacity.weights import QUANTISATIONS, WIDE, Quantisation
 from agentroute.latency import work
+from agentroute.latency.links import ACROSS_S, ALL_TO_ALL_S, Links, experts_near
 from agentroute.latency.work import ACTIVATION_BYTES, Work
 from agentroute.shape.accelerator import Accelerator, Dtype
 from agentroute.shape.model import Model
@@ -36,32 +37,6 @@ EXPERT_FLOPS_SHARE: dict[Dtype, float] = {"bf16": 0.4, "fp8": 0.24, "int8": 0.24
 holds whole, at 4,096 to 16,384 tokens, PyPI aiconfigurator-core 0.12.0, data/*/moe/*/*/moe_perf: bf16 0.44 on H200 and
 0.35 on B200; fp8 0.28 and 0.19; fp4 0.26 on B200. Split over 8, tensor-wise or by experts of uneven popularity, they
 reach about half of that, which is not counted. int8: assumed to be as fp8."""
-
-LINK_SHARE_INSIDE = 0.65
-"""Part of the link's bandwidth in its tight domain that collectives reach. All-reduces of 64 MiB over 2 to 8 H200 reach
-0.55-0.81, over B200 0.48-0.6 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf); DeepEP's combine
-over 8 H200 reaches 0.48, NCCL's all-to-all 0.69 (the same, wideep_deepep_ll_perf, nccl_perf)."""
-
-LINK_SHARE_ACROSS = 0.87
-"""The same across domains: DeepEP's combine over 16, 32 and 64 H200 sends 44 of 50 GB/s (PyPI aiconfigurator-core
-0.12.0, data/h200_sxm/comm/sglang/0.5.6.post2/wideep_deepep_ll_perf, 256 tokens). For all-reduces, too: assumed."""
-
-ALL_REDUCE_S = 5e-6
-"""Seconds of one all-reduce of next to nothing inside a tight domain, in a CUDA graph: 3-5 us over 2 to 8 H200, 5-7 us
-over B200 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf, vLLM, SGLang and TensorRT-LLM)."""
-
-ALL_TO_ALL_S = 13e-6
-"""Seconds of one dispatch or combine of next to nothing inside a tight domain: 12-16 us over 8 H200 (PyPI
-aiconfigurator-core 0.12.0, data/h200_sxm/comm/sglang/*/wideep_deepep_ll_perf)."""
-
-ACROSS_S = 12e-6
-"""Seconds that a collective takes longer when it leaves the tight domain: a dispatch of next to nothing over 16 H200
-takes 23 us, over 64 29 us (the same table). Taken for all-reduces, too: assumed."""
-
-HOST_S, HOST_GB_PER_S = 25e-6, 100.0
-"""Seconds that a collective takes longer where accelerators have no link of their own, so that copies pass the host:
-small all-reduces of NCCL over PCIe take 30 us and more (recalled; assumed). NVLink and xGMI of every shipped
-accelerator carry more than ``HOST_GB_PER_S``, PCIe 5.0 x16 carries 64."""
 
 HOP_S = 10e-6
 """Seconds of one hop between stages beyond its bytes. PyPI aiconfigurator-core 0.12.0, systems/*.yaml:
@@ -221,7 +196,7 @@ class Roofline:
         peak = accelerator.dense_tflops
         if "bf16" not in peak:
             return Unknown(f"the accelerator {accelerator.name!r} lacks dense_tflops.bf16")
-        links = _Links.of(accelerator, sharding)
+        links = Links.of(accelerator, sharding)
         if isinstance(links, Unknown):
             return links
         flop_s = {dtype: 1 / (tflops * 1e12 * FLOPS_SHARE[dtype]) for dtype, tflops in peak.items()}
@@ -363,55 +338,6 @@ class Roofline:
     def ttft_ms(self, isl: float, n: float) -> float:
         """Milliseconds to the first token of the last of ``n`` prompts of ``isl`` tokens that come at once."""
         return self.prefill(isl, 0, n).total_s * 1e3
-
-
-def experts_near(sharding: Sharding, domain: int) -> int:
-    """Expert ranks in the tight domain of the accelerator that has the fewest there, its own included."""
-    near = max(1, domain * sharding.ep // (sharding.tp * sharding.attention_dp))
-    return sharding.ep if near >= sharding.ep else sharding.ep % near or near
-
-
-@dataclass(frozen=True, slots=True)
-class _Links:
-    """What a byte costs between accelerators that fill tight domains of ``domain`` one after the other."""
-
-    domain: int
-    inside_byte_s: float
-    across_byte_s: float
-    host_s: float
-
-    @classmethod
-    def of(cls, accelerator: Accelerator, sharding: Sharding) -> _Links | Unknown:
-        domain = accelerator.tight_domain_accelerators
-        inside, across = accelerator.link_gb_per_s_inside, accelerator.link_gb_per_s_across
-        missing = f"the accelerator {accelerator.name!r} lacks link_gb_per_s_%s, and {sharding} needs it"
-        if inside is None and min(domain, sharding.accelerators) > 1:
-            return Unknown(missing % "inside")
-        if across is None and sharding.accelerators > domain:
-            return Unknown(missing % "across")
-        return cls(
-            domain,
-            1 / (inside * 1e9 * LINK_SHARE_INSIDE) if inside else 0.0,
-            1 / (across * 1e9 * LINK_SHARE_ACROSS) if across else 0.0,
-            HOST_S if inside is not None and inside < HOST_GB_PER_S else 0.0,
-        )
-
-    def all_reduce(self, ranks: int) -> tuple[float, float]:
-        """Seconds of an all-reduce of next to nothing, and of each byte.
-
-        2 (r - 1) / r bytes leave a rank for each byte; over several domains, each first sums inside, and then every
-        rank sends its part across (NCCL's rings use the network port of every rank likewise).
-        """
-        near = min(ranks, self.domain)
-        far = -(-ranks // near)
-        start_s = (ALL_REDUCE_S + self.host_s if ranks > 1 else 0.0) + (ACROSS_S if far > 1 else 0.0)
-        byte_s = 2 * (near - 1) / near * self.inside_byte_s + 2 * (far - 1) / far / near * self.across_byte_s
-        return start_s, byte_s
-
-    def hops_across(self, sharding: Sharding) -> int:
-        """Hops between stages where an accelerator sends to another domain."""
-        ranks = sharding.tp * sharding.attention_dp
-        return sum(i * ranks // self.domain != ((i + 2) * ranks - 1) // self.domain for i in range(sharding.pp - 1))
 
 
 def _dtypes(accelerator: Accelerator, quantisation: Quantisation) -> dict[work.Part, Dtype]:
