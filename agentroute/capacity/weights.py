@@ -217,10 +217,9 @@ class Parts:
         draft: bool = False,
     ) -> float:
         """GiB of weights on the fullest accelerator; the options are those of ``gib``."""
-        tp, pp, ranks = sharding.tp, sharding.pp, sharding.tp * sharding.attention_dp
-        over = (1, tp, ranks if dense_over_replicas else tp)
-        kept = (quantisation.attention, quantisation.dense, WIDE)
-        sizes = [part.bytes(over, kept, quantisation, ranks) for part in self.groups]
+        tp, pp = sharding.tp, sharding.pp
+        ranks = tp * sharding.attention_dp
+        over, kept = (1, tp, ranks if dense_over_replicas else tp), (quantisation.attention, quantisation.dense, WIDE)
         table, always = self.table * quantisation.tables / tp, self.positions * WIDE
         first = table + (self.own + self.encoder) * WIDE / tp
         last = 0.0
@@ -229,18 +228,18 @@ class Parts:
                 last += count * (part.bytes(over, kept, quantisation, ranks) + self.joint * WIDE)
         # A tied output layer is the embedding itself, unless it stands on another stage.
         last += table if self.output[0 if pp > 1 else 1] else 0.0
-        groups = [*zip(sizes, self.before, strict=True)]
         if pp == 1:
-            for size, before in groups:
-                first += size * before[-1]
+            for part, before in zip(self.groups, self.before, strict=True):
+                first += part.bytes(over, kept, quantisation, ranks) * before[-1]
             return (first + last + always) / GIB
-        start, most = 0, 0.0
-        for stage, layers in enumerate(stages(len(self.before[0]) - 1, pp)):
-            end, here = start + layers, first if stage == 0 else last if stage == pp - 1 else 0.0
-            for size, before in groups:
-                here += size * (before[end] - before[start])
-            start, most = end, here if here > most else most
-        return (most + always) / GIB
+        ends = [*accumulate(stages(len(self.before[0]) - 1, pp))]
+        sizes = [first, *[0.0] * (pp - 2), last]
+        for part, before in zip(self.groups, self.before, strict=True):
+            size, start = part.bytes(over, kept, quantisation, ranks), 0
+            for stage, end in enumerate(ends):
+                sizes[stage] += size * (before[end] - start)
+                start = before[end]
+        return (max(sizes) + always) / GIB
 
 
 def gib(

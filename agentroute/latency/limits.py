@@ -87,8 +87,8 @@ def find(
     says, by ``RATE_KINDS``, what a lone request would be spared without each part.
     """
     if slo_s is None:
-        unread = _unread(weights, weights_s, by * share)
-        least = _worth(whole, flat_s, flat_each_s, steep_s, steep_each_s, 1, convex_from, full, far, unread)
+        unread = weights, by * share, weights_s
+        least = _worth(whole, flat_s, flat_each_s, steep_s, steep_each_s, 1, convex_from, full, far, *unread)
         fails = 2 * int(least) if least < inf else MOST
     elif start_s <= slo_s:
         least = _kept(whole, flat_s, flat_each_s, steep_s, steep_each_s, slo_s, 1, start_s, full, far)
@@ -167,8 +167,8 @@ def find(
                             n_c = GAIN * c / d
                     n_c = inf if n_c >= MOST else 1 << int(n_c).bit_length() - 1 if n_c > low else low
                 else:
-                    unread = None if convex else _unread(weights, weights_s, by * (share - 1.0 if kind == 3 else 1.0))
-                    n_c = _worth(curve, a, b, c, d, low, 1 if convex else convex_from, full, far, unread)
+                    unread = (None if convex else weights), by * (share - 1.0 if kind == 3 else 1.0), weights_s
+                    n_c = _worth(curve, a, b, c, d, low, 1 if convex else convex_from, full, far, *unread)
             elif curve is None:
                 n_c = kept_until(a, b, c, d, slo_s)
                 n_c = inf if n_c >= MOST else int(n_c) if n_c > low else low
@@ -176,11 +176,6 @@ def find(
                 n_c = _kept(curve, a, b, c, d, slo_s, low, None, full, far)
             limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, NEVER if convex else far, a, b, c, d))
     return limits
-
-
-def _unread(weights: Curve | None, weights_s: float, by: float) -> Curve | None:
-    """Seconds for weights that are not read yet, as no token hits them."""
-    return None if weights is None else lambda n: by * (weights_s - weights(n))
 
 
 def _largest(lines: tuple[Line, ...]) -> Curve:
@@ -197,12 +192,14 @@ def _worth(
     convex_from: int,
     full: int,
     far: int,
-    unread: Curve | None,
+    weights: Curve | None,
+    by: float,
+    weights_s: float,
 ) -> float:
     """The last doubling that is worth it, from ``low`` on, of what is the larger of two lines from ``far`` on.
 
-    Where not all experts are hit yet, the lines are too high, by at most ``unread``, which falls. If that is too little
-    to make the doubling worth it that is the first one not to be so by the lines, it is for all later ones.
+    Where not all experts are hit yet, the lines are too high, by at most ``by`` times the weights that are not read,
+    which get less. If that is too little to make a doubling worth it that is not so by the lines, it is for later ones.
     """
     until = worth_until(a, b, c, d)
     if until >= MOST:
@@ -210,12 +207,17 @@ def _worth(
     n = 1 << int(until).bit_length() - 1 if until > low else low
     if n >= 2 * far:
         return n
-    if full <= n < convex_from:
-        once_s, twice_s = max(a + b * n, c + d * n), max(a + 2 * b * n, c + 2 * d * n)
-        if unread is None or WORTH * (twice_s - unread(2 * n)) <= 2.0 * once_s:
-            n = convex_from
-    elif n < convex_from:
-        n = convex_from
+    if n < full or weights is None:
+        return last_worth(curve, low, n if n > convex_from else convex_from)
+    while n < convex_from:
+        once_s, twice_s, other_s, twice_other_s = a + b * n, a + 2 * b * n, c + d * n, c + 2 * d * n
+        gained_s = 2.0 * (once_s if once_s > other_s else other_s)
+        if (
+            WORTH * ((twice_s if twice_s > twice_other_s else twice_other_s) - by * (weights_s - weights(2 * n)))
+            > gained_s
+        ):
+            break
+        n *= 2
     return last_worth(curve, low, n)
 
 
