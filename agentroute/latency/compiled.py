@@ -287,30 +287,33 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
 
 
 class _Steps(dict[int, tuple[float, float, float, float, float]]):
-    """Of decode steps: weights, how often a sequence counts, experts, and what goes around; doublings are at hand."""
+    """Of decode steps: weights, how often a sequence counts, experts, what ``Step.around`` says; doublings are kept.
+
+    From full batches on all but experts' weights are lines; those are as ``Experts.read_bytes`` says.
+    """
 
     def __init__(self, roofline: Roofline, full: int, lines: tuple[float, ...], share: float) -> None:
         self.roofline, self.kernels_s = roofline, roofline.work.kernels * KERNEL_S
-        self.full, self.pp, byte_s = full, roofline.pp, roofline.byte_s
+        self.full, self.pp = full, roofline.pp
         self.routed = [
-            (1.0 - one.active / one.experts, one.read_bytes(inf) * byte_s, one.read_bytes(0.0) * byte_s)
-            for one in roofline.work.experts
+            (1.0 - one.active / one.experts, one.experts, one.ranks, one.one_bytes) for one in roofline.work.experts
         ]
-        self.lines = (roofline.work.weight_bytes * roofline.byte_s, *lines, share)
-        for k in range(MOST.bit_length()):
-            step = roofline.step(1 << k)
-            self[1 << k] = (step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s))
+        self.lines = (roofline.work.weight_bytes, roofline.byte_s, *lines, share)
 
     def __missing__(self, n: int) -> tuple[float, float, float, float, float]:
         if n < self.full:
             step = self.roofline.step(n)
-            return step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s)
-        weights_s, few, mine, few_experts, experts, rest, each_rest, share = self.lines
-        batch = n / self.pp
-        for missed, most_s, one_s in self.routed:
-            hit_s = most_s * (1.0 - missed**batch)
-            weights_s += hit_s if hit_s > one_s else one_s
-        return weights_s, few + mine * n, few_experts + experts * n, share, rest + each_rest * n
+            found = (step.weights_s, step.mine, step.experts_s, *step.around(self.kernels_s))
+        else:
+            weight_bytes, byte_s, few, mine, few_experts, experts, rest, each_rest, share = self.lines
+            batch = n / self.pp
+            for missed, every, ranks, one_bytes in self.routed:
+                hit = every * (1.0 - missed**batch) / ranks
+                weight_bytes += one_bytes * (hit if hit > 1.0 else 1.0)
+            found = weight_bytes * byte_s, few + mine * n, few_experts + experts * n, share, rest + each_rest * n
+        if not n & n - 1:
+            self[n] = found
+        return found
 
 
 def _through(n: float, seconds: float, then: float, later: float) -> Line:
