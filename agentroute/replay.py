@@ -356,9 +356,7 @@ def _plain(value: Any) -> Any:
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
+    return None if estimate is None else estimate._asdict()
 
 
 _DIGESTS: WeakKeyDictionary[CompiledFleet, list[dict[str, str]]] = WeakKeyDictionary()
