@@ -280,7 +280,7 @@ def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
     mean = float(getattr(a, metric)[d])
     if mean != mean:
         return None
-    band = 1.0 + float(a.band(d, metric))
+    band = 1.0 + float(a.bands[metric][d])
     return Estimate(mean, mean / band, mean * band, a.origin(d), a.extrapolated(d), _interpolated(a, d, metric))
 
 
@@ -309,7 +309,7 @@ def _cost(a: Assessment, d: int) -> Estimate | None:
     origin = price.provenance.origin if price else "assumed"
     if a.fleet.usd_per_input_token[d] == a.fleet.usd_per_input_token[d]:
         return Estimate(mean, mean, mean, origin)
-    band = 1.0 + float(a.band(d, "e2e_ms"))
+    band = 1.0 + float(a.bands["e2e_ms"][d])
     weaker = max(origin, a.origin(d), key=ORIGINS.index)
     return Estimate(mean, mean / band, mean * band, weaker, a.extrapolated(d), _interpolated(a, d, "e2e_ms"))
 

@@ -11,8 +11,8 @@ from fleets import fleet, fleets, grid, point, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentroute.assessment import VERSION_BAND, Assessment
-from agentroute.compiled import CompiledFleet
+from agentroute.assessment import Assessment
+from agentroute.compiled import VERSION_BAND, CompiledFleet
 from agentroute.decision import Candidate
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import Estimate
