@@ -9,13 +9,15 @@ All values of a ladder are assessed at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentroute.asks import NO_TIME_MS
 from agentroute.assessment import Assessment
@@ -24,6 +26,9 @@ from agentroute.inputs import Ask, Limit, Metric
 from agentroute.many import NONE, UNSURE, best_of_each
 from agentroute.policy import OBJECTIVES, Objective
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Slo, Task
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 RUNGS = 10
 """Doublings and halvings that are looked at."""
@@ -114,102 +119,110 @@ class _Varied(NamedTuple):
     slo: Slo | None = None
 
 
-class _Place(NamedTuple):
-    """A place on the ladder of a field: ``far`` of the smallest steps above (``side`` 1) or below (-1) its value."""
-
-    field: Field
-    side: int
-    far: int
+_Place = tuple[int, int]
+"""A place on a ladder: the number of its way (a field, up or down) and how many of the smallest steps along it."""
+_Row = tuple[int, float]
+"""The number of a field and its value."""
 
 
 def changes(a: Assessment, objective: Objective, best: int) -> Changes:
     """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
     ladders = _Ladders(a, objective)
     found: dict[str | None, Change] = {}
-    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (one[1].far, one[0])):
+    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (one[1][1], one[0])):
         name = None if d == NONE else a.fleet.deployments[d].name
-        value = ladders.value(place)
-        assert value is not None
-        found[name] = Change(place.field, value, name, ladders.varied[place.field].slo)
+        number, value = ladders.row(place)
+        varied = ladders.varied[number]
+        found[name] = Change(varied.field, value, name, varied.slo)
     wins = {name: change for name, change in found.items() if name is not None}
     return Changes(next(iter(found.values()), None), wins)
 
 
 class _Ladders:
-    """The ladders of every field that may be varied, and what was answered on their places."""
+    """The ladders of every field that may be varied, and what was answered on their places.
+
+    Way 2 i leads up field i, way 2 i + 1 down.
+    """
 
     def __init__(self, a: Assessment, objective: Objective) -> None:
         self._a, self._objective = a, objective
-        self.varied = {one.field: one for one in _varied(a.ask)}
+        self.varied = tuple(_varied(a.ask))
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
-        self._answers: dict[tuple[Field, float], int] = {}
-        self._values: dict[_Place, float | None] = {}
+        self._bases = np.array([one.base for one in self.varied])
+        self._most = np.array([_WHOLE.get(one.field, 0.0) for one in self.varied])
+        self._answers: dict[_Row, int] = {}
+        self._rows: dict[_Place, _Row] = {}
 
-    def value(self, place: _Place) -> float | None:
-        """The value there; ``None`` where it is not another, or none that a task may have."""
-        if place not in self._values:
-            self._values[place] = self._value(place)
-        return self._values[place]
-
-    def _value(self, place: _Place) -> float | None:
-        base = self.varied[place.field].base
-        value = base * 2.0 ** (place.side * place.far / FINEST)
-        most = _WHOLE.get(place.field)
-        if most is not None:
-            value = float(round(value))
-            return value if value != base and 1.0 <= value <= most else None
-        value = float(f"{value:.{DIGITS}g}")
-        return value if 1e-9 <= value < 1e12 else None
+    def row(self, place: _Place) -> _Row:
+        """The field and its value at a place that was asked for."""
+        return self._rows[place]
 
     def climb(self, best: int) -> dict[int, _Place]:
         """By deployment the nearest place at which it wins instead of ``best``; of equally near ones the first."""
-        step = FINEST
-        sides = [(field, side) for field in self.varied for side in (1, -1)]
-        self._ask_for([_Place(*one, step * k) for one in sides for k in range(1, RUNGS + 1)])
+        step, ways = FINEST, range(2 * len(self.varied))
+        rungs = [(way, far) for far in range(step, step * RUNGS + 1, step) for way in ways]
         nearest: dict[int, list[_Place]] = {}
-        for far in range(step, step * RUNGS + 1, step):
-            for one in sides:
-                place = _Place(*one, far)
-                d = self._answer(place)
-                if d not in (None, best, UNSURE) and (d not in nearest or nearest[d][0].far == far):
-                    nearest.setdefault(d, []).append(place)
+        for place, d in zip(rungs, self._answered(rungs), strict=True):
+            if d is not None and d != best and d != UNSURE and (d not in nearest or nearest[d][0][1] == place[1]):
+                nearest.setdefault(d, []).append(place)
         while step > 1:
             finer = step // STEPS
-            self._ask_for([inner for place in set(chain(*nearest.values())) for inner in _below(place, step, finer)])
+            inner = {
+                (way, far): [(way, nearer) for nearer in range(far - step + finer, far, finer)]
+                for way, far in set(chain(*nearest.values()))
+            }
+            answers = dict(zip(inner, _parted(self._answered(list(chain(*inner.values()))), STEPS - 1), strict=True))
             for d, places in nearest.items():
                 first = [
-                    next((inner for inner in _below(place, step, finer) if self._answer(inner) == d), place)
-                    for place in places
+                    inner[place][answers[place].index(d)] if d in answers[place] else place for place in places
                 ]
-                far = min(place.far for place in first)
-                nearest[d] = [place for place in first if place.far == far]
+                far = min(place[1] for place in first)
+                nearest[d] = [place for place in first if place[1] == far]
             step = finer
         return {d: places[0] for d, places in nearest.items() if self._holds(places[0], d)}
 
-    def _answer(self, place: _Place) -> int | None:
-        value = self.value(place)
-        return None if value is None else self._answers[place.field, value]
-
-    def _ask_for(self, places: Iterable[_Place]) -> None:
-        new = {(place.field, value) for place in places if (value := self.value(place)) is not None}
-        new -= self._answers.keys()
+    def _answered(self, places: list[_Place]) -> list[int | None]:
+        """What is answered at each place; ``None`` where the value is not another, or none that a task may have."""
+        if not places:
+            return []
+        ways, fars = np.array(places).T
+        fields = ways >> 1
+        values = self._values(fields, np.where(ways & 1, -fars, fars)).tolist()
+        rows = list(zip(fields.tolist(), values, strict=True))
+        self._rows.update(zip(places, rows, strict=True))
+        new = sorted({row for row in rows if row[1] == row[1]} - self._answers.keys())
         if new:
-            a, rows = self._a, sorted(new)
+            a = self._a
             if OBJECTIVES.get(self._objective.name) is not self._objective:
                 # An objective of the user's own need not understand many tasks at once.
-                self._answers.update({row: self._alone(row) for row in rows})
-                return
-            many = Assessment(a.fleet, self._stacked(rows), a.state, room_now=a.room_now)
-            self._answers.update(zip(rows, best_of_each(many, self._objective).tolist(), strict=True))
+                self._answers.update({row: self._alone(row) for row in new})
+            else:
+                many = Assessment(a.fleet, self._stacked(new), a.state, room_now=a.room_now)
+                self._answers.update(zip(new, best_of_each(many, self._objective).tolist(), strict=True))
+        return [self._answers.get(row) for row in rows]
 
-    def _stacked(self, rows: Sequence[tuple[Field, float]]) -> Ask:
-        """The task with one field changed in each row, as arrays of shape (t, 1)."""
-        ask, values = self._a.ask, np.array([value for _, value in rows])
-        at = {name: [i for i, (field, _) in enumerate(rows) if field == name] for name in self.varied}
+    def _values(self, fields: Ints, along: Ints) -> Floats:
+        """The values of fields so many of the smallest steps up (or down); NaN where ``_answered`` says ``None``."""
+        base, most = self._bases.take(fields), self._most.take(fields)
+        value = base * 2.0 ** (along / FINEST)
+        power = np.floor(np.log10(value)) + 1.0 - DIGITS
+        scale = 10.0 ** np.abs(power)
+        rounded = np.where(power > 0.0, np.rint(value / scale) * scale, np.rint(value * scale) / scale)
+        whole, count = most > 0.0, np.rint(value)
+        good = np.where(whole, (count != base) & (count >= 1.0) & (count <= most), (rounded >= 1e-9) & (rounded < 1e12))
+        return np.where(good, np.where(whole, count, rounded), np.nan)
+
+    def _stacked(self, rows: Sequence[_Row]) -> Ask:
+        """The task with one field changed in each row, as arrays of shape (t, 1); rows in ascending order."""
+        ask, fields = self._a.ask, [number for number, _ in rows]
+        values, of = np.array([value for _, value in rows]), {}
+        for number, one in enumerate(self.varied):
+            first = bisect_left(fields, number)
+            of[one.field] = slice(first, bisect_right(fields, number, first))
 
         def column(field: Field, base: float, to: Callable[[Any], Any] = np.asarray) -> Any:
             filled = np.full(len(rows), base)
-            filled[at[field]] = to(values[at[field]])
+            filled[of[field]] = to(values[of[field]])
             return filled[:, None]
 
         context, budget = column("context_tokens", ask.context_tokens), None
@@ -232,10 +245,12 @@ class _Ladders:
             grown_tokens=column("context_tokens", ask.grown_tokens, partial(_grown, ask)),
         )
 
-    def _alone(self, row: tuple[Field, float]) -> int:
+    def _alone(self, row: _Row) -> int:
         """The answer to the task with one field changed."""
-        a, many = self._a, self._stacked([row])
-        ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=float(_left(limit, *row))) for limit in a.ask.limits))
+        a, many, field, value = self._a, self._stacked([row]), self.varied[row[0]].field, row[1]
+        left = [float(_left(limit, field, value)) for limit in a.ask.limits]
+        limits = [limit._replace(limit_ms=ms) for limit, ms in zip(a.ask.limits, left, strict=True)]
+        ask = a.ask._replace(limits=tuple(limits))
         scalars: dict[str, Any] = {}
         for name in _VARIED:
             if (column := getattr(many, name)) is not None:
@@ -245,10 +260,7 @@ class _Ladders:
 
     def _holds(self, place: _Place, d: int) -> bool:
         """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
-        value = self.value(place)
-        if value is None or all(limit.stat == "mean" for limit in self._a.ask.limits):
-            return value is not None
-        return self._alone((place.field, value)) == d
+        return all(limit.stat == "mean" for limit in self._a.ask.limits) or self._alone(self._rows[place]) == d
 
 
 def _left(limit: Limit, field: Field, value: Any) -> Any:
@@ -257,9 +269,8 @@ def _left(limit: Limit, field: Field, value: Any) -> Any:
     return np.maximum(value * ms - limit.waited_ms, NO_TIME_MS) if own == field else limit.limit_ms
 
 
-def _below(place: _Place, step: int, finer: int) -> list[_Place]:
-    """The places between one and the next nearer that is ``step`` away, the nearest first."""
-    return [place._replace(far=far) for far in range(place.far - step + finer, place.far, finer)]
+def _parted(answers: list[int | None], size: int) -> list[list[int | None]]:
+    return [answers[i : i + size] for i in range(0, len(answers), size)]
 
 
 def _varied(ask: Ask) -> Iterator[_Varied]:
