@@ -9,11 +9,10 @@ All values of a ladder are assessed at once.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, islice
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -119,20 +118,13 @@ class _Varied(NamedTuple):
     slo: Slo | None = None
 
 
-_Place = tuple[int, int]
-"""A place on a ladder: the number of its way (a field, up or down) and how many of the smallest steps along it."""
-_Row = tuple[int, float]
-"""The number of a field and its value."""
-
-
 def changes(a: Assessment, objective: Objective, best: int) -> Changes:
     """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
     ladders = _Ladders(a, objective)
     found: dict[str | None, Change] = {}
-    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (one[1][1], one[0])):
+    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (ladders.far(one[1]), one[0])):
         name = None if d == NONE else a.fleet.deployments[d].name
-        number, value = ladders.row(place)
-        varied = ladders.varied[number]
+        varied, value = ladders.at(place)
         found[name] = Change(varied.field, value, name, varied.slo)
     wins = {name: change for name, change in found.items() if name is not None}
     return Changes(next(iter(found.values()), None), wins)
@@ -141,89 +133,108 @@ def changes(a: Assessment, objective: Objective, best: int) -> Changes:
 class _Ladders:
     """The ladders of every field that may be varied, and what was answered on their places.
 
-    Way 2 i leads up field i, way 2 i + 1 down.
+    There are two ways for each field, up (even) and down (odd). A place is one number, ``far * ways + way``: so many of
+    the smallest steps along a way. So the nearer ones come first, and nothing is allocated for one.
     """
 
     def __init__(self, a: Assessment, objective: Objective) -> None:
         self._a, self._objective = a, objective
-        self.varied = tuple(_varied(a.ask))
+        self._varied = tuple(_varied(a.ask))
+        self._ways = 2 * len(self._varied)
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
-        self._bases = np.array([one.base for one in self.varied])
-        self._most = np.array([_WHOLE.get(one.field, 0.0) for one in self.varied])
-        self._answers: dict[_Row, int] = {}
-        self._rows: dict[_Place, _Row] = {}
+        self._bases = np.array([one.base for one in self._varied])
+        self._most = np.array([_WHOLE.get(one.field, 0.0) for one in self._varied])
+        self._values: dict[int, float] = {}
+        self._answers: tuple[dict[float, int], ...] = tuple({} for _ in self._varied)
+        """By field, and by its value."""
 
-    def row(self, place: _Place) -> _Row:
-        """The field and its value at a place that was asked for."""
-        return self._rows[place]
+    def far(self, place: int) -> int:
+        """How many of the smallest steps it is from the task."""
+        return place // self._ways
 
-    def climb(self, best: int) -> dict[int, _Place]:
+    def at(self, place: int) -> tuple[_Varied, float]:
+        """The field, and its value at a place that was asked for."""
+        return self._varied[place % self._ways >> 1], self._values[place]
+
+    def climb(self, best: int) -> dict[int, int]:
         """By deployment the nearest place at which it wins instead of ``best``; of equally near ones the first."""
-        step, ways = FINEST, range(2 * len(self.varied))
-        rungs = [(way, far) for far in range(step, step * RUNGS + 1, step) for way in ways]
-        nearest: dict[int, list[_Place]] = {}
+        ways, step = self._ways, FINEST
+        nearest: dict[int, list[int]] = {}
+        rungs = [far * ways + way for far in range(step, step * RUNGS + 1, step) for way in range(ways)]
         for place, d in zip(rungs, self._answered(rungs), strict=True):
-            if d is not None and d != best and d != UNSURE and (d not in nearest or nearest[d][0][1] == place[1]):
-                nearest.setdefault(d, []).append(place)
+            if d is not None and d != best and d != UNSURE:
+                places = nearest.setdefault(d, [])
+                if not places or self.far(places[0]) == self.far(place):
+                    places.append(place)
         while step > 1:
             finer = step // STEPS
             inner = {
-                (way, far): [(way, nearer) for nearer in range(far - step + finer, far, finer)]
-                for way, far in set(chain(*nearest.values()))
+                place: list(range(place - (step - finer) * ways, place, finer * ways))
+                for place in dict.fromkeys(chain.from_iterable(nearest.values()))
             }
-            answers = dict(zip(inner, _parted(self._answered(list(chain(*inner.values()))), STEPS - 1), strict=True))
+            answers = iter(self._answered(list(chain.from_iterable(inner.values()))))
+            answered = {place: list(islice(answers, STEPS - 1)) for place in inner}
             for d, places in nearest.items():
-                first = [
-                    inner[place][answers[place].index(d)] if d in answers[place] else place for place in places
-                ]
-                far = min(place[1] for place in first)
-                nearest[d] = [place for place in first if place[1] == far]
+                first = [inner[one][answered[one].index(d)] if d in answered[one] else one for one in places]
+                far = min(map(self.far, first))
+                nearest[d] = [one for one in first if self.far(one) == far]
             step = finer
         return {d: places[0] for d, places in nearest.items() if self._holds(places[0], d)}
 
-    def _answered(self, places: list[_Place]) -> list[int | None]:
+    def _answered(self, places: list[int]) -> list[int | None]:
         """What is answered at each place; ``None`` where the value is not another, or none that a task may have."""
         if not places:
             return []
-        ways, fars = np.array(places).T
-        fields = ways >> 1
-        values = self._values(fields, np.where(ways & 1, -fars, fars)).tolist()
-        rows = list(zip(fields.tolist(), values, strict=True))
-        self._rows.update(zip(places, rows, strict=True))
-        new = sorted({row for row in rows if row[1] == row[1]} - self._answers.keys())
-        if new:
-            a = self._a
-            if OBJECTIVES.get(self._objective.name) is not self._objective:
-                # An objective of the user's own need not understand many tasks at once.
-                self._answers.update({row: self._alone(row) for row in new})
-            else:
-                many = Assessment(a.fleet, self._stacked(new), a.state, room_now=a.room_now)
-                self._answers.update(zip(new, best_of_each(many, self._objective).tolist(), strict=True))
-        return [self._answers.get(row) for row in rows]
+        far, way = np.divmod(np.array(places), self._ways)
+        numbers = way >> 1
+        values = self._rounded(numbers, np.where(way & 1, -far, far)).tolist()
+        fields = numbers.tolist()
+        self._values.update(zip(places, values, strict=True))
+        new: list[list[float]] = [[] for _ in self._varied]
+        for number, value in zip(fields, values, strict=True):
+            known = self._answers[number]
+            if value == value and value not in known:
+                known[value] = UNSURE
+                new[number].append(value)
+        if any(new):
+            found = iter(self._assessed(new))
+            for known, asked in zip(self._answers, new, strict=True):
+                known.update(zip(asked, found, strict=False))
+        return [self._answers[number].get(value) for number, value in zip(fields, values, strict=True)]
 
-    def _values(self, fields: Ints, along: Ints) -> Floats:
+    def _assessed(self, new: list[list[float]]) -> list[int]:
+        """The answers with one field changed, by field the values of each."""
+        if OBJECTIVES.get(self._objective.name) is not self._objective:
+            # An objective of the user's own need not understand many tasks at once.
+            return [self._alone(number, value) for number, values in enumerate(new) for value in values]
+        a = self._a
+        many = Assessment(a.fleet, self._stacked(new), a.state, room_now=a.room_now)
+        found: list[int] = best_of_each(many, self._objective).tolist()
+        return found
+
+    def _rounded(self, numbers: Ints, along: Ints) -> Floats:
         """The values of fields so many of the smallest steps up (or down); NaN where ``_answered`` says ``None``."""
-        base, most = self._bases.take(fields), self._most.take(fields)
+        base, most = self._bases.take(numbers), self._most.take(numbers)
         value = base * 2.0 ** (along / FINEST)
         power = np.floor(np.log10(value)) + 1.0 - DIGITS
         scale = 10.0 ** np.abs(power)
-        rounded = np.where(power > 0.0, np.rint(value / scale) * scale, np.rint(value * scale) / scale)
+        digits = np.where(power > 0.0, np.rint(value / scale) * scale, np.rint(value * scale) / scale)
         whole, count = most > 0.0, np.rint(value)
-        good = np.where(whole, (count != base) & (count >= 1.0) & (count <= most), (rounded >= 1e-9) & (rounded < 1e12))
-        return np.where(good, np.where(whole, count, rounded), np.nan)
+        good = np.where(whole, (count != base) & (count >= 1.0) & (count <= most), (digits >= 1e-9) & (digits < 1e12))
+        return np.where(good, np.where(whole, count, digits), np.nan)
 
-    def _stacked(self, rows: Sequence[_Row]) -> Ask:
-        """The task with one field changed in each row, as arrays of shape (t, 1); rows in ascending order."""
-        ask, fields = self._a.ask, [number for number, _ in rows]
-        values, of = np.array([value for _, value in rows]), {}
-        for number, one in enumerate(self.varied):
-            first = bisect_left(fields, number)
-            of[one.field] = slice(first, bisect_right(fields, number, first))
+    def _stacked(self, new: list[list[float]]) -> Ask:
+        """The task with one field changed in each row, field after field, as arrays of shape (t, 1)."""
+        ask, values, ends = self._a.ask, np.array(list(chain.from_iterable(new))), accumulate(map(len, new))
+        of = {
+            one.field: slice(end - len(own), end) for one, own, end in zip(self._varied, new, ends, strict=True)
+        }
 
-        def column(field: Field, base: float, to: Callable[[Any], Any] = np.asarray) -> Any:
-            filled = np.full(len(rows), base)
-            filled[of[field]] = to(values[of[field]])
-            return filled[:, None]
+        def column(field: Field, base: float, to: Callable[[Any], Any] | None = None) -> Any:
+            filled = np.full((len(values), 1), base)
+            here = values[of[field], None]
+            filled[of[field]] = here if to is None else to(here)
+            return filled
 
         context, budget = column("context_tokens", ask.context_tokens), None
         if ask.max_cost_usd is not None:
@@ -233,44 +244,46 @@ class _Ladders:
             field, _ = _OF_METRIC[limit.metric]
             left = column(field, limit.limit_ms, partial(_left, limit, field))
             limits.append(limit._replace(limit_ms=left / judged, stat="mean"))
+        grown: Any = ask.grown_tokens
+        if grown:
+            grown = column("context_tokens", grown, partial(_grown, ask))
         return ask._replace(
             context_tokens=context,
             isl=column("context_tokens", ask.isl, partial(_expected, ask.isl, ask.context_tokens)),
-            osl=cast(Any, np.full((len(rows), 1), ask.osl)),
+            osl=cast(Any, np.full((len(values), 1), ask.osl)),
             held_tokens=context + (ask.held_tokens - ask.context_tokens),
             shared_tokens=np.minimum(context, ask.shared_tokens),
             concurrency=column("concurrency", ask.concurrency),
             limits=tuple(limits),
             max_cost_usd=budget,
-            grown_tokens=column("context_tokens", ask.grown_tokens, partial(_grown, ask)),
+            grown_tokens=grown,
         )
 
-    def _alone(self, row: _Row) -> int:
+    def _alone(self, number: int, value: float) -> int:
         """The answer to the task with one field changed."""
-        a, many, field, value = self._a, self._stacked([row]), self.varied[row[0]].field, row[1]
+        a, field = self._a, self._varied[number].field
+        many = self._stacked([[value] if own == number else [] for own in range(len(self._varied))])
         left = [float(_left(limit, field, value)) for limit in a.ask.limits]
         limits = [limit._replace(limit_ms=ms) for limit, ms in zip(a.ask.limits, left, strict=True)]
         ask = a.ask._replace(limits=tuple(limits))
         scalars: dict[str, Any] = {}
         for name in _VARIED:
-            if (column := getattr(many, name)) is not None:
+            if isinstance(column := getattr(many, name), np.ndarray):
                 scalars[name] = float(column[0, 0])
         answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
         return NONE if answer is None else answer
 
-    def _holds(self, place: _Place, d: int) -> bool:
+    def _holds(self, place: int, d: int) -> bool:
         """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
-        return all(limit.stat == "mean" for limit in self._a.ask.limits) or self._alone(self._rows[place]) == d
+        if all(limit.stat == "mean" for limit in self._a.ask.limits):
+            return True
+        return self._alone(place % self._ways >> 1, self._values[place]) == d
 
 
 def _left(limit: Limit, field: Field, value: Any) -> Any:
     """What is left of a limit, in milliseconds, with a field at another value, or at each of several."""
     own, ms = _OF_METRIC[limit.metric]
     return np.maximum(value * ms - limit.waited_ms, NO_TIME_MS) if own == field else limit.limit_ms
-
-
-def _parted(answers: list[int | None], size: int) -> list[list[int | None]]:
-    return [answers[i : i + size] for i in range(0, len(answers), size)]
 
 
 def _varied(ask: Ask) -> Iterator[_Varied]:
