@@ -312,8 +312,8 @@ class Assessment:
         return self.fleet.bands.support(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run)) < SUPPORTED
 
     @cached_property
-    def scores(self) -> dict[str, Floats]:
-        """What objectives said, by name, as far as they were asked for an explanation."""
+    def said(self) -> dict[str, list[str]]:
+        """What objectives say of every deployment, by name, as far as they were asked for an explanation."""
         return {}
 
     def origin(self, d: int) -> Origin:

@@ -37,7 +37,7 @@ def explain(decision: Decision, top: int | None) -> str:
         lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in rejected.items())]
     lines += ["", *_changes(decision.changes)]
     lines += ["", "where each clogs first (demand of limit; margin of the concurrency):"]
-    lines += [f"{i:>2}. {_clogs(decision.ceilings(candidate.deployment))}" for i, candidate in enumerate(shown, 1)]
+    lines += [f"{i:>2}. {_clogs(decision._ceilings(d))}" for i, d in enumerate(order[:top], 1)]
     lines += ["", "where the numbers come from (bands: 80 % of the mean):"]
     lines += [f"{i:>2}. {'; '.join(candidate.sources)}" for i, candidate in enumerate(shown, 1)]
     if any(e and e.extrapolated for c in shown for e in (c.ttft_ms, c.tpot_ms)):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
+
+import numpy as np
 
 from agentroute.assessment import MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
@@ -153,32 +156,44 @@ def _slo_standing(a: Assessment, d: int) -> str:
 
 def measure(a: Assessment, d: int, by: Objective) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
-    if by.name not in a.scores:
-        a.scores[by.name] = by(a)
-    value = float(a.scores[by.name][d])
-    if math.isnan(value):
-        return "unknown, nothing is measured" if not a.fleet.deployments[d].profile.points else "unknown"
-    match by.name:
-        case "cost":
-            return f"${value:.3g} per request"
-        case "latency":
-            return f"{milliseconds(value)} to the answer"
-        case "fit":
-            return ", ".join(_scarcity(a, d))
-        case _:
-            return f"{value:.3g}"
+    if by.name not in a.said:
+        a.said[by.name] = list(_measured(a, by))
+    return a.said[by.name][d]
 
 
-def _scarcity(a: Assessment, d: int) -> Iterator[str]:
+def _measured(a: Assessment, by: Objective) -> Iterator[str]:
+    deployments, scarcities = a.fleet.deployments, _scarcities(a) if by.name == "fit" else repeat("")
+    for deployment, value, scarcity in zip(deployments, by(a).tolist(), scarcities, strict=False):
+        if math.isnan(value):
+            yield "unknown" if deployment.profile.points else "unknown, nothing is measured"
+            continue
+        match by.name:
+            case "cost":
+                yield f"${value:.3g} per request"
+            case "latency":
+                yield f"{milliseconds(value)} to the answer"
+            case "fit":
+                yield scarcity
+            case _:
+                yield f"{value:.3g}"
+
+
+def _scarcities(a: Assessment) -> Iterator[str]:
     """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
-    if a.own_miss is not None and a.own_miss[d] >= 0.005:
-        yield f"{a.own_miss[d]:.0%} likely to miss its SLO"
-    if a.harm is not None and a.harm[d] >= 0.005:
-        yield f"{a.harm[d]:.2g} others there expected to miss theirs because of it"
-    yield f"{a.gpu_seconds[d]:.3g} GPU-seconds"
-    if a.fleet.known_pool[d]:
-        full = float((a.held[d] + a.units[d] * a.ask.concurrency) / a.fleet.blocks[d])
-        yield f"its KV pool {full:.1%} full" if full <= 1 else f"{full:.1f} times its KV pool"
+    full = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
+    missed, harmed = (np.zeros(len(full)) if one is None else one for one in (a.own_miss, a.harm))
+    columns = (missed, harmed, a.gpu_seconds, np.where(a.fleet.known_pool, full, np.nan))
+    for miss, harm, seconds, share in zip(*(column.tolist() for column in columns), strict=True):
+        said = f"{seconds:.3g} GPU-seconds"
+        if harm >= 0.005:
+            said = f"{harm:.2g} others there expected to miss theirs because of it, {said}"
+        if miss >= 0.005:
+            said = f"{miss:.0%} likely to miss its SLO, {said}"
+        if share > 1:
+            said = f"{said}, {share:.1f} times its KV pool"
+        elif share == share:
+            said = f"{said}, its KV pool {share:.1%} full"
+        yield said
 
 
 def sources(deployment: Deployment) -> tuple[str, ...]:

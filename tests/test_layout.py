@@ -18,7 +18,7 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
-    "reasons", "explain", "decision", "state", "many", "whatif", "lease", "waiting", "split", "spill", "spread",
+    "reasons", "expected", "explain", "decision", "state", "many", "whatif", "lease", "waiting", "split", "spill", "spread",
     "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
