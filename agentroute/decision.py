@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from agentroute.assessment import Assessment
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import CompiledFleet
-from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError
+from agentroute.errors import UnknownNameError
 from agentroute.estimate import Estimate
 from agentroute.expected import expected, known
 from agentroute.fleet import Deployment, Fleet
@@ -279,12 +279,3 @@ def _headroom(a: Assessment, d: int) -> Headroom | None:
 def rejections(a: Assessment) -> dict[str, Reason]:
     """The one reason of every deployment that cannot take the task."""
     return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.is_feasible(d)}
-
-
-def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
-    """The error for a task that no deployment can take (now)."""
-    output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
-    size = f"{task.context_tokens:,} context and {output} output tokens"
-    if a.able is None or a.able.any():
-        return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
-    return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

@@ -1,7 +1,7 @@
 """The smallest change of a task that would have changed the answer, on the same state.
 
 One field at a time is varied: prompt tokens, concurrency, each limit on a latency that applies, the budget where there
-is one. Its values stand on a geometric ladder, each rung twice the one before, up to 1,024 times more or less; between
+is one; of a task that nothing can take also the most tokens of its answer, downwards. Its values stand on a geometric ladder, each rung twice the one before, up to 1,024 times more or less; between
 the rung at which a deployment first wins and the one before, two finer ladders follow. So the smallest change is found
 to about 1 % of the value (a whole token, a whole request), unless an answer comes and goes between two rungs.
 All values of a ladder are assessed at once.
@@ -40,17 +40,19 @@ FINEST = STEPS**2
 DIGITS = 5
 """Significant digits of a value that is not whole."""
 
-Field = Literal["context_tokens", "concurrency", "ttft_ms", "tpot_ms", "deadline_s", "max_cost_usd"]
+Field = Literal[
+    "context_tokens", "max_output_tokens", "concurrency", "ttft_ms", "tpot_ms", "deadline_s", "max_cost_usd"
+]
 _OF_METRIC: dict[Metric, tuple[Field, float]] = {
     "ttft_ms": ("ttft_ms", 1.0),
     "tpot_ms": ("tpot_ms", 1.0),
     "e2e_ms": ("deadline_s", 1_000.0),
 }
 _VARIED = (
-    "context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd", "grown_tokens",
+    "context_tokens", "isl", "osl", "output_tokens", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd",
+    "grown_tokens",
 )  # fmt: skip
 """The fields of ``Ask``, beside its limits, that a change may change."""
-_WHOLE = {"context_tokens": MAX_TOKENS, "concurrency": MAX_CONCURRENCY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,14 @@ class Change:
             return replace(
                 task,
                 context_tokens=context,
-                expected_context_tokens=expected and int(_expected(expected, task.context_tokens, context)),
+                expected_context_tokens=expected and int(_share(expected, task.context_tokens, context)),
                 shared_prefix_tokens=min(task.shared_prefix_tokens, context),
             )
+        if self.field == "max_output_tokens":
+            output, expected = int(self.value), task.expected_output_tokens
+            assert task.max_output_tokens is not None
+            expected = expected and int(_share(expected, task.max_output_tokens, output))
+            return replace(task, max_output_tokens=output, expected_output_tokens=expected)
         if self.field == "concurrency":
             return replace(task, concurrency=int(self.value))
         if self.field == "max_cost_usd":
@@ -91,6 +98,8 @@ class Change:
         match self.field:
             case "context_tokens":
                 return f"with {self.value:,.0f} context tokens"
+            case "max_output_tokens":
+                return f"with {self.value:,.0f} output tokens"
             case "concurrency":
                 return f"with {self.value:,.0f} in flight"
             case "max_cost_usd":
@@ -112,22 +121,44 @@ class Changes:
     wins: Mapping[str, Change]
 
 
+_Goal = Callable[[int, "int | None"], "int | None"]
+"""Which goal an answer at a place reaches, by number; ``None``: none."""
+
+
 class _Varied(NamedTuple):
     field: Field
     base: float
     slo: Slo | None = None
+    most: float = 0.0
+    """Of one that is whole: the most that it may be. 0: it is not whole."""
 
 
 def changes(a: Assessment, objective: Objective, best: int) -> Changes:
     """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
-    ladders = _Ladders(a, objective)
-    found: dict[str | None, Change] = {}
-    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (ladders.far(one[1]), one[0])):
-        name = None if d == NONE else a.fleet.deployments[d].name
-        varied, value = ladders.at(place)
-        found[name] = Change(varied.field, value, name, varied.slo)
-    wins = {name: change for name, change in found.items() if name is not None}
-    return Changes(next(iter(found.values()), None), wins)
+
+    def other(_: int, answer: int | None) -> int | None:
+        return None if answer == best or answer == UNSURE else answer
+
+    found = _found(_Ladders(a, objective), other)
+    wins = {change.deployment: change for change in found if change.deployment is not None}
+    return Changes(next(iter(found), None), wins)
+
+
+def lets(a: Assessment, objective: Objective, task: Task) -> tuple[Change, ...]:
+    """By field the smallest change that lets some deployment take a task which nothing can take as it is, the smallest
+    of all first."""
+    ladders = _Ladders(a, objective, task)
+
+    def taken(place: int, answer: int | None) -> int | None:
+        return None if answer is None or answer < 0 else ladders.field(place)
+
+    return tuple(_found(ladders, taken))
+
+
+def _found(ladders: _Ladders, goal: _Goal) -> list[Change]:
+    """What the ladders found, the smallest first."""
+    found = sorted(ladders.climb(goal).items(), key=lambda one: (ladders.far(one[1][0]), one[0]))
+    return [ladders.change(place, answer) for _, (place, answer) in found]
 
 
 class _Ladders:
@@ -137,13 +168,16 @@ class _Ladders:
     the smallest steps along a way. So the nearer ones come first, and nothing is allocated for one.
     """
 
-    def __init__(self, a: Assessment, objective: Objective) -> None:
+    def __init__(self, a: Assessment, objective: Objective, refused: Task | None = None) -> None:
+        """``refused``: the task, where its answer's length is to be varied, too."""
         self._a, self._objective = a, objective
-        self._varied = tuple(_varied(a.ask))
+        self._output = refused and refused.max_output_tokens
+        self._expected_output = refused and refused.expected_output_tokens
+        self._varied = tuple(_varied(a.ask, self._output))
         self._ways = 2 * len(self._varied)
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
         self._bases = np.array([one.base for one in self._varied])
-        self._most = np.array([_WHOLE.get(one.field, 0.0) for one in self._varied])
+        self._most = np.array([one.most for one in self._varied])
         self._values: dict[int, float] = {}
         self._answers: tuple[dict[float, int], ...] = tuple({} for _ in self._varied)
         """By field, and by its value."""
@@ -152,18 +186,25 @@ class _Ladders:
         """How many of the smallest steps it is from the task."""
         return place // self._ways
 
-    def at(self, place: int) -> tuple[_Varied, float]:
-        """The field, and its value at a place that was asked for."""
-        return self._varied[place % self._ways >> 1], self._values[place]
+    def field(self, place: int) -> int:
+        """The number of the field that changes there."""
+        return place % self._ways >> 1
 
-    def climb(self, best: int) -> dict[int, int]:
-        """By deployment the nearest place at which it wins instead of ``best``; of equally near ones the first."""
+    def change(self, place: int, answer: int) -> Change:
+        """To the value at a place that was asked for, where that is answered."""
+        varied, name = self._varied[self.field(place)], None
+        if answer != NONE:
+            name = self._a.fleet.deployments[answer].name
+        return Change(varied.field, self._values[place], name, varied.slo)
+
+    def climb(self, goal: _Goal) -> dict[int, tuple[int, int]]:
+        """By goal the nearest place that reaches it, of equally near ones the first, and what is answered there."""
         ways, step = self._ways, FINEST
         nearest: dict[int, list[int]] = {}
         rungs = [far * ways + way for far in range(step, step * RUNGS + 1, step) for way in range(ways)]
-        for place, d in zip(rungs, self._answered(rungs), strict=True):
-            if d is not None and d != best and d != UNSURE:
-                places = nearest.setdefault(d, [])
+        for place, answer in zip(rungs, self._answered(rungs), strict=True):
+            if (reached := goal(place, answer)) is not None:
+                places = nearest.setdefault(reached, [])
                 if not places or self.far(places[0]) == self.far(place):
                     places.append(place)
         while step > 1:
@@ -172,14 +213,15 @@ class _Ladders:
                 place: list(range(place - (step - finer) * ways, place, finer * ways))
                 for place in dict.fromkeys(chain.from_iterable(nearest.values()))
             }
-            answers = iter(self._answered(list(chain.from_iterable(inner.values()))))
-            answered = {place: list(islice(answers, STEPS - 1)) for place in inner}
-            for d, places in nearest.items():
-                first = [inner[one][answered[one].index(d)] if d in answered[one] else one for one in places]
+            asked = list(chain.from_iterable(inner.values()))
+            reached_at = dict(zip(asked, map(goal, asked, self._answered(asked)), strict=True))
+            for one, places in nearest.items():
+                first = [next((p for p in inner[place] if reached_at[p] == one), place) for place in places]
                 far = min(map(self.far, first))
-                nearest[d] = [one for one in first if self.far(one) == far]
+                nearest[one] = [place for place in first if self.far(place) == far]
             step = finer
-        return {d: places[0] for d, places in nearest.items() if self._holds(places[0], d)}
+        sure = ((one, places[0], self._sure(places[0])) for one, places in nearest.items())
+        return {one: (place, answer) for one, place, answer in sure if goal(place, answer) == one}
 
     def _answered(self, places: list[int]) -> list[int | None]:
         """What is answered at each place; ``None`` where the value is not another, or none that a task may have."""
@@ -236,6 +278,8 @@ class _Ladders:
             filled[of[field]] = here if to is None else to(here)
             return filled
 
+        if self._output:
+            ask = ask._replace(**self._shorter(column))
         context, budget = column("context_tokens", ask.context_tokens), None
         if ask.max_cost_usd is not None:
             budget = column("max_cost_usd", ask.max_cost_usd)
@@ -245,12 +289,12 @@ class _Ladders:
             left = column(field, limit.limit_ms, partial(_left, limit, field))
             limits.append(limit._replace(limit_ms=left / judged, stat="mean"))
         grown: Any = ask.grown_tokens
-        if grown:
-            grown = column("context_tokens", grown, partial(_grown, ask))
+        if np.any(grown):
+            grown = grown + column("context_tokens", 0.0, partial(_more, self._a.ask))
         return ask._replace(
             context_tokens=context,
-            isl=column("context_tokens", ask.isl, partial(_expected, ask.isl, ask.context_tokens)),
-            osl=cast(Any, np.full((len(values), 1), ask.osl)),
+            isl=column("context_tokens", ask.isl, partial(_share, ask.isl, ask.context_tokens)),
+            osl=cast(Any, np.broadcast_to(ask.osl, context.shape)),
             held_tokens=context + (ask.held_tokens - ask.context_tokens),
             shared_tokens=np.minimum(context, ask.shared_tokens),
             concurrency=column("concurrency", ask.concurrency),
@@ -258,6 +302,18 @@ class _Ladders:
             max_cost_usd=budget,
             grown_tokens=grown,
         )
+
+    def _shorter(self, column: Callable[..., Any]) -> dict[str, Any]:
+        """The fields that change with the length of the answer."""
+        ask, most = self._a.ask, self._output
+        planned = ask.held_tokens - ask.context_tokens
+        output = column("max_output_tokens", ask.output_tokens)
+        held = column("max_output_tokens", planned, partial(np.minimum, planned))
+        osl = held
+        if (expected := self._expected_output) is not None:
+            osl = column("max_output_tokens", expected, partial(_share, expected, most))
+        grown = ask.grown_tokens and ask.grown_tokens + (output - ask.output_tokens)
+        return {"osl": osl, "output_tokens": output, "held_tokens": ask.context_tokens + held, "grown_tokens": grown}
 
     def _alone(self, number: int, value: float) -> int:
         """The answer to the task with one field changed."""
@@ -273,11 +329,12 @@ class _Ladders:
         answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
         return NONE if answer is None else answer
 
-    def _holds(self, place: int, d: int) -> bool:
-        """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
+    def _sure(self, place: int) -> int:
+        """The answer at a place. Asked again of that task alone where a band judges: another load changes the band."""
+        number, value = self.field(place), self._values[place]
         if all(limit.stat == "mean" for limit in self._a.ask.limits):
-            return True
-        return self._alone(place % self._ways >> 1, self._values[place]) == d
+            return self._answers[number][value]
+        return self._alone(number, value)
 
 
 def _left(limit: Limit, field: Field, value: Any) -> Any:
@@ -286,9 +343,11 @@ def _left(limit: Limit, field: Field, value: Any) -> Any:
     return np.maximum(value * ms - limit.waited_ms, NO_TIME_MS) if own == field else limit.limit_ms
 
 
-def _varied(ask: Ask) -> Iterator[_Varied]:
-    yield _Varied("context_tokens", ask.context_tokens)
-    yield _Varied("concurrency", ask.concurrency)
+def _varied(ask: Ask, output: int | None) -> Iterator[_Varied]:
+    yield _Varied("context_tokens", ask.context_tokens, most=MAX_TOKENS)
+    if output is not None:
+        yield _Varied("max_output_tokens", output, most=output)
+    yield _Varied("concurrency", ask.concurrency, most=MAX_CONCURRENCY)
     for limit in ask.limits:
         field, ms = _OF_METRIC[limit.metric]
         asked = (limit.limit_ms if limit.asked_ms is None else limit.asked_ms) / ms
@@ -297,16 +356,14 @@ def _varied(ask: Ask) -> Iterator[_Varied]:
         yield _Varied("max_cost_usd", ask.max_cost_usd)
 
 
-def _expected(expected: float, context: float, changed: Any) -> Any:
-    """What is expected of a changed prompt: the same share of its upper bound."""
-    return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / context)))
+def _share(expected: float, most: float, changed: Any) -> Any:
+    """What is expected of a changed prompt or answer: the same share of its upper bound."""
+    return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / most)))
 
 
-def _grown(ask: Ask, changed: Any) -> Any:
-    """``Ask.grown_tokens`` with a changed prompt: it grows by the same share."""
-    if not ask.grown_tokens:
-        return 0.0
-    return (ask.grown_tokens - ask.output_tokens) / ask.context_tokens * changed + ask.output_tokens
+def _more(ask: Ask, changed: Any) -> Any:
+    """What a changed prompt adds to ``Ask.grown_tokens``: it grows by the same share."""
+    return (ask.grown_tokens - ask.output_tokens) / ask.context_tokens * (changed - ask.context_tokens)
 
 
 def _over_mean(a: Assessment, limit: Limit) -> Any:
