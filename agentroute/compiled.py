@@ -153,7 +153,7 @@ class CompiledFleet:
     def version_bands(self) -> Floats:
         """What the engine version or the KV type adds to a band, where it is unknown or was another in measuring."""
         pairs = zip(self.curves.curves, self.deployments, strict=True)
-        wider = [bool(c) and c.is_measured and one.profile.measured_elsewhere for c, one in pairs]
+        wider = [curve is not None and curve.is_measured and one.profile.measured_elsewhere for curve, one in pairs]
         return np.array(wider) * VERSION_BAND
 
     def tails(self, metric: str, statistic: Statistic) -> Floats:

@@ -50,8 +50,8 @@ class Candidate:
     ttft_ms: Estimate | None
     tpot_ms: Estimate | None
     e2e_ms: Estimate | None
-    wait_ms: float
-    """The part of TTFT and E2E that is waiting for a place."""
+    wait_ms: float | None
+    """The part of TTFT and E2E that is waiting for a place; ``None``: some wait, and nobody knows for how long."""
     cost_usd: Estimate | None
     headroom: Headroom | None
     standing: str
@@ -225,7 +225,7 @@ class Decision:
             ttft_ms=ttft,
             tpot_ms=tpot,
             e2e_ms=e2e,
-            wait_ms=float(a.wait_ms[d]) if a.wait_ms is not None else 0.0,
+            wait_ms=_wait_ms(a, d),
             cost_usd=cost,
             headroom=_headroom(a, d),
             standing=self._standing(d),
@@ -267,6 +267,13 @@ def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decisi
     if isinstance(router_or_fleet, Fleet):
         return records.replay(record, CompiledFleet.of(router_or_fleet))
     return records.replay(record, router_or_fleet._compiled, router_or_fleet._own)
+
+
+def _wait_ms(a: Assessment, d: int) -> float | None:
+    wait = 0.0 if a.wait_ms is None else float(a.wait_ms[d])
+    if wait == wait:
+        return wait
+    return 0.0 if a.n[d] <= a.n_run[d] else None
 
 
 def _headroom(a: Assessment, d: int) -> Headroom | None:

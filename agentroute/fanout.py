@@ -172,7 +172,9 @@ class _Times:
 
     def bands(self, metric: Metric, n: float, ttft_share: float) -> Floats:
         """Half-widths of the 80 % bands of a metric, as fractions of the mean, as ``Assessment.bands``."""
-        ttft, tpot = self.fleet.bands.at(log(self.asked.isl), log(self.asked.osl), np.full(len(self.fleet.deployments), log(n)))
+        ttft, tpot = self.fleet.bands.at(
+            log(self.asked.isl), log(self.asked.osl), np.full(len(self.fleet.deployments), log(n))
+        )
         share = {"ttft_ms": 1.0, "tpot_ms": 0.0, "e2e_ms": ttft_share}[metric]
         wider: Floats = np.hypot(share * ttft, (1.0 - share) * tpot) + self.fleet.version_bands
         return wider

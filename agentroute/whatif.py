@@ -1,9 +1,10 @@
 """The smallest change of a task that would have changed the answer, on the same state.
 
 One field at a time is varied: prompt tokens, concurrency, each limit on a latency that applies, the budget where there
-is one; of a task that nothing can take also the most tokens of its answer, downwards. Its values stand on a geometric ladder, each rung twice the one before, up to 1,024 times more or less; between
-the rung at which a deployment first wins and the one before, two finer ladders follow. So the smallest change is found
-to about 1 % of the value (a whole token, a whole request), unless an answer comes and goes between two rungs.
+is one; of a task that nothing can take also the most tokens of its answer, downwards. Its values stand on a geometric
+ladder, each rung twice the one before, up to 1,024 times more or less; between the rung at which a deployment first
+wins and the one before, two finer ladders follow. So the smallest change is found to about 1 % of the value (a whole
+token, a whole request), unless an answer comes and goes between two rungs.
 All values of a ladder are assessed at once.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -137,7 +138,7 @@ def changes(a: Assessment, objective: Objective, best: int) -> Changes:
     """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
 
     def other(_: int, answer: int | None) -> int | None:
-        return None if answer == best or answer == UNSURE else answer
+        return None if answer in (best, UNSURE) else answer
 
     found = _found(_Ladders(a, objective), other)
     wins = {change.deployment: change for change in found if change.deployment is not None}
@@ -171,8 +172,8 @@ class _Ladders:
     def __init__(self, a: Assessment, objective: Objective, refused: Task | None = None) -> None:
         """``refused``: the task, where its answer's length is to be varied, too."""
         self._a, self._objective = a, objective
-        self._output = refused and refused.max_output_tokens
-        self._expected_output = refused and refused.expected_output_tokens
+        self._output = refused.max_output_tokens if refused is not None else None
+        self._expected_output = refused.expected_output_tokens if refused is not None else None
         self._varied = tuple(_varied(a.ask, self._output))
         self._ways = 2 * len(self._varied)
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
@@ -268,9 +269,7 @@ class _Ladders:
     def _stacked(self, new: list[list[float]]) -> Ask:
         """The task with one field changed in each row, field after field, as arrays of shape (t, 1)."""
         ask, values, ends = self._a.ask, np.array(list(chain.from_iterable(new))), accumulate(map(len, new))
-        of = {
-            one.field: slice(end - len(own), end) for one, own, end in zip(self._varied, new, ends, strict=True)
-        }
+        of = {one.field: slice(end - len(own), end) for one, own, end in zip(self._varied, new, ends, strict=True)}
 
         def column(field: Field, base: float, to: Callable[[Any], Any] | None = None) -> Any:
             filled = np.full((len(values), 1), base)
@@ -279,7 +278,7 @@ class _Ladders:
             return filled
 
         if self._output:
-            ask = ask._replace(**self._shorter(column))
+            ask = ask._replace(**self._shorter(column, self._output))
         context, budget = column("context_tokens", ask.context_tokens), None
         if ask.max_cost_usd is not None:
             budget = column("max_cost_usd", ask.max_cost_usd)
@@ -303,9 +302,9 @@ class _Ladders:
             grown_tokens=grown,
         )
 
-    def _shorter(self, column: Callable[..., Any]) -> dict[str, Any]:
+    def _shorter(self, column: Callable[..., Any], most: int) -> dict[str, Any]:
         """The fields that change with the length of the answer."""
-        ask, most = self._a.ask, self._output
+        ask = self._a.ask
         planned = ask.held_tokens - ask.context_tokens
         output = column("max_output_tokens", ask.output_tokens)
         held = column("max_output_tokens", planned, partial(np.minimum, planned))

@@ -174,6 +174,15 @@ def test_what_is_unknown_is_said_to_be() -> None:
     assert c.standing == "no SLO to keep; best by fit: unknown, nothing is measured"
 
 
+@pytest.mark.parametrize(("concurrency", "wait_ms"), [(1, 0.0), (2, 0.0), (3, None)])
+def test_a_wait_of_unknown_length_is_unknown_and_no_wait_is_none_at_all(
+    concurrency: int, wait_ms: float | None
+) -> None:
+    """Nothing is measured; two requests fit the KV pool."""
+    decision = router(profile(points=(), gpus=None, kv_blocks=2 * 69)).decide(task(concurrency=concurrency))
+    assert decision.candidates[0].wait_ms == wait_ms
+
+
 def test_the_headroom_is_what_is_not_held() -> None:
     r = router(profile(kv_blocks=1_000))
     held(r, task())

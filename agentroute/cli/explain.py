@@ -35,7 +35,8 @@ def explain(
     price: options.Prices = None,
     config: options.ConfigFile = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Write the decision, or the refusal, and all it read to this .json file.")
+        Path | None,
+        typer.Option("--record", help="Write the decision, or the refusal, and all it read to this .json file."),
     ] = None,
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Decide again on a record (a .json file) instead of a task.")
@@ -45,10 +46,10 @@ def explain(
     """Explain a decision: every candidate, what is expected of it, why it won or lost, who was refused and why."""
     if (context is None) == (replay is None):
         raise UsageError("give either --context with the task's other options, or --replay with a record")
-    router = options.router(config, model, price)
+    router, task = options.router(config, model, price), None
     try:
         if replay is not None:
-            decision, task = replayed(replay, router), None
+            decision = replayed(replay, router)
         else:
             assert context is not None
             task = options.task(
@@ -81,7 +82,7 @@ def explain(
 
 
 def replayed(path: Path, router: Router) -> Decision:
-    """The decision of a record's file, made again; raises ``FileError``, ``UsageError``, or ``NoFeasibleDeployment``."""
+    """The decision of a record's file, made again; raises ``FileError`` or ``UsageError``, and the recorded refusal."""
     if path.suffix.lower() != ".json":
         raise UsageError(f"--replay must name a .json file, got {str(path)!r}")
     text = read_text(path, FileError)

@@ -70,7 +70,11 @@ def print_decision(command: str, decision: Decision, *, text: bool = False) -> N
     """A decision as JSON, with its explanation and record where ``text`` is asked for."""
     more: dict[str, Any] = {}
     if text:
-        more = {"text": decision.explain(top=None), "changes": changes_json(decision.changes), "record": decision.record()}
+        more = {
+            "text": decision.explain(top=None),
+            "changes": changes_json(decision.changes),
+            "record": decision.record(),
+        }
     print_json(command, decision_json(decision) | more)
 
 

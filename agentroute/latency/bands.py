@@ -39,11 +39,11 @@ class Bands:
     def __init__(self, curves: Sequence[Curve | None]) -> None:
         self._curves = tuple(curves)
         measured = [one if one is not None and one.is_measured else None for one in curves]
-        self._hulls = Hulls([one and one.hull for one in measured])
-        self._jumps = Jumps([one and one.queues for one in measured])
+        self._hulls = Hulls([one.hull if one else None for one in measured])
+        self._jumps = Jumps([one.queues if one else None for one in measured])
         residuals = [(one.ttft.residual, one.tpot.residual) if one else None for one in measured]
         self._doubts = Doubts(residuals, (TTFT.kernel, TPOT.kernel))
-        self._rooms = Rooms([one and one.bounds for one in curves])
+        self._rooms = Rooms([one.bounds if one else None for one in curves])
         self._inside = np.array([_inside(one) for one in curves]).T
         self._step = np.array([(one.ttft.step, one.tpot.step) if one else (0.0, 0.0) for one in measured]).T
         self._noise = np.array([[log1p(noise) for noise in one.noise] if one else _UNKNOWN for one in curves]).T
@@ -54,8 +54,8 @@ class Bands:
         return self._hulls.support(_loads(ln_isl, ln_osl, ln_n))
 
     def at(self, ln_isl: float, ln_osl: float, ln_n: Array) -> Array:
-        """Half the 80 % band of the mean TTFT and TPOT at a load (logarithms; ``ln_n`` has shape (d,)), shape (2, d), as
-        fractions: a time lies between ``mean / (1 + band)`` and ``mean * (1 + band)``."""
+        """Half the 80 % band of the mean TTFT and TPOT at a load (logarithms; ``ln_n`` has shape (d,)), as fractions,
+        shape (2, d): a time lies between ``mean / (1 + band)`` and ``mean * (1 + band)``."""
         loads = _loads(ln_isl, ln_osl, ln_n)
         near = self._hulls.nearest(loads)
         isl, osl, n = self._hulls.outside(loads) * _STEPS

@@ -66,8 +66,7 @@ class Jumps:
         self._firsts = (counts.cumsum() - counts)[self._with]
 
     def at(self, loads: Array) -> Array:
-        """Half the band that neighbours on both sides of ``loads``, shape (3, d), add to TTFT, shape (d,); 0 at measured
-        ones."""
+        """Half the band that neighbours on both sides of ``loads``, shape (3, d), add to TTFT; 0 at measured ones."""
         added: Array = np.zeros(loads.shape[1])
         if len(self._with):
             isl, osl, low, high, growth = self._jumps

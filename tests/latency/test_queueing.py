@@ -40,7 +40,7 @@ def added(points: Sequence[Point], n: float, isl: float = 1_024) -> float:
     """What ``Queues`` adds to half the band of TTFT."""
     curve = Curve.fit(points)
     assert curve is not None
-    return float(Jumps([curve.queues]).at(np.log([[isl], [512], [n]]))[0])
+    return float(Jumps([curve.queues]).at(np.log(np.array([[isl], [512.0], [n]])))[0])
 
 
 def test_between_two_loads_with_a_knee_between_them_the_band_reaches_for_both() -> None:
