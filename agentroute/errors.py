@@ -102,7 +102,7 @@ class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, 
         return None if self._on is None else self._on.changes()
 
     def record(self) -> dict[str, Any] | None:
-        """What it was refused on, as ``Decision.record()``: replayed, it is refused again. ``None`` as in ``changes``."""
+        """What it was refused on, as ``Decision.record()``: replayed, it is refused again. ``None`` as ``changes``."""
         return None if self._on is None else self._on.record()
 
     def explain(self) -> str:

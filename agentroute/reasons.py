@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentroute.assessment import MISSED, SLO_STEP, Assessment
+from agentroute.assessment import HARM, MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -106,10 +106,16 @@ def _broken(a: Assessment, d: int, limit: Limit) -> Reason | None:
 
 def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
     """How deployment ``d`` stands against the chosen one: why it was chosen, or the one reason why not."""
-    if d == best:
-        return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
     own, winning = int(a.rank[d]), int(a.rank[best])
-    if own // SLO_STEP != winning // SLO_STEP:
+    if d == best:
+        if own >= MISSED and not by.weighs_slos:
+            return f"{_slo_standing(a, d)}, and no other one by less"
+        return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
+    if own & MISSED > winning & MISSED:
+        return _slo_standing(a, d)
+    if own & HARM > winning & HARM and a.harm is not None and not by.weighs_slos:
+        return f"{a.harm[d]:.2g} others there are expected to miss their SLOs because of it"
+    if own & SLO_STEP > winning & SLO_STEP and own & MISSED == winning & MISSED:
         return _slo_standing(a, d)
     if own & UNKNOWN_CAPABILITY and not winning & UNKNOWN_CAPABILITY:
         missing = [name for name, bit in BIT.items() if a.ask.needs & bit & ~int(a.fleet.offers[d])]
@@ -118,7 +124,7 @@ def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
         return "KV unknown"
     if a.cramped is not None and a.cramped[d] > a.cramped[best]:
         return f"the next steps of its session would not fit: {a.ask.grown_tokens:,.0f} tokens are expected"
-    if own >= MISSED:
+    if own >= MISSED and not by.weighs_slos:
         return _slo_standing(a, d)
     return f"{by.name}: {measure(a, d, by)} against {measure(a, best, by)}"
 
@@ -182,13 +188,15 @@ def _scarcities(a: Assessment) -> Iterator[str]:
     """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
     full = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
     missed, harmed = (np.zeros(len(full)) if one is None else one for one in (a.own_miss, a.harm))
-    columns = (missed, harmed, a.gpu_seconds, np.where(a.fleet.known_pool, full, np.nan))
-    for miss, harm, seconds, share in zip(*(column.tolist() for column in columns), strict=True):
+    columns = (missed, harmed, a.gpu_seconds, a.e2e_ms, np.where(a.fleet.known_pool, full, np.nan))
+    for miss, harm, seconds, e2e_ms, share in zip(*(column.tolist() for column in columns), strict=True):
         said = f"{seconds:.3g} GPU-seconds"
-        if harm >= 0.005:
+        if a.own_miss is None:
+            said = f"{said}, {milliseconds(e2e_ms)} to the answer"
+        if harm >= 0.0005:
             said = f"{harm:.2g} others there expected to miss theirs because of it, {said}"
-        if miss >= 0.005:
-            said = f"{miss:.0%} likely to miss its SLO, {said}"
+        if miss >= 0.0005:
+            said = f"{miss:.1%} likely to miss its SLO, {said}"
         if share > 1:
             said = f"{said}, {share:.1f} times its KV pool"
         elif share == share:
