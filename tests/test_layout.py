@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "agentroute"
 
 LAYERS: tuple[str, ...] = (
-    "errors", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
+    "errors", "remedy", "toml", "locations", "origin", "estimate", "shape", "capacity", "latency", "profile", "startup",
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
-    "reasons", "explain", "decision", "state", "many", "whatif", "lease", "waiting", "split", "spill", "spread",
-    "fanout", "group", "router",
+    "reasons", "expected", "explain", "decision", "refusal", "state", "many", "whatif", "lease", "waiting", "split",
+    "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "client",
@@ -30,7 +30,7 @@ LAYERS: tuple[str, ...] = (
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
 LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif"), ("decision", "outlook")}
-LAZY |= {("router", "doctor")}
+LAZY |= {("router", "doctor"), ("errors", "explain"), ("refusal", "replay"), ("refusal", "whatif")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

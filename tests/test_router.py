@@ -106,6 +106,7 @@ def test_siblings_beyond_what_fits_are_not_refused_but_wait() -> None:
     decision = router(profile(kv_blocks=69 * 2)).decide(task(concurrency=50))
     c = decision.candidates[0]
     assert (c.n, c.n_run) == (50, 2)
+    assert c.wait_ms is not None
     assert c.wait_ms > 0
 
 
@@ -510,6 +511,7 @@ def test_what_strangers_hold_is_not_free_to_run_in() -> None:
     with r.acquire(task(context=1_300)):
         candidate = r.decide(task()).candidates[0]
     assert (candidate.n, candidate.n_run) == (2, 1)
+    assert candidate.wait_ms is not None
     assert candidate.wait_ms > 0
 
 

@@ -10,19 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import (
-    MODELS,
-    OpenAIAdapter,
-    first,
-    listed_models,
-    mappings,
-    names,
-    optional,
-    positive,
-    window_of,
-)
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect
+from agentroute.adapters.fields import CHAT_FIELDS, COMPLETION_FIELDS
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, listed_models, names, optional, window_of
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import first, mappings, positive, within
+from agentroute.adapters.structured import alone, schema
 from agentroute.profile import KvPool
 from agentroute.wire import Request
 
@@ -32,11 +26,45 @@ HEALTH = "/health"
 _OF_MODEL = "dynamo_frontend_model_{}"
 _BLOCKS_USED = "dynamo_frontend_worker_active_decode_blocks"
 
+_OWN = frozenset({"guided_json", "guided_regex", "guided_choice", "guided_grammar"})
+_EXTENSIONS = _OWN | {
+    "allowed_token_ids", "bad_words_token_ids", "cache_salt", "detokenize", "guided_decoding_backend", "ignore_eos",
+    "include_stop_str_in_output", "min_p", "min_tokens", "nvext", "repetition_penalty", "skip_special_tokens",
+    "stop_token_ids", "top_k",
+}  # fmt: skip
+DIALECT = Dialect(
+    server="Dynamo",
+    limit="max_tokens",
+    fields={
+        "chat": CHAT_FIELDS | _EXTENSIONS | {"chat_template_args", "chat_template_kwargs", "media_io_kwargs"},
+        "completions": COMPLETION_FIELDS | _EXTENSIONS,
+    },
+    structured={
+        "schema": schema,
+        "regex": alone("guided_regex"),
+        "choice": alone("guided_choice"),
+        "grammar": alone("guided_grammar"),
+    },
+    own=_OWN,
+    overlong="it would answer 500 without a reason",
+)
+"""Seen on 1.6.1: an unknown field is a 400 ("Unsupported parameter(s)"), a limit of any size is cut, a prompt beyond
+the window a bare 500, or that inside a stream of status 200. The fields were read in its source after 1.6
+(``lib/llm/src/protocols/openai``)."""
+
 
 class DynamoAdapter(OpenAIAdapter):
     """A Dynamo frontend (``python -m dynamo.frontend``)."""
 
     name = "dynamo"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``nvext.agent_hints.priority``: higher values are more important, whatever engine serves them; 0 is none."""
+        if urgency == 0:
+            return {}
+        nvext = within(payload, "nvext")
+        return {"nvext": {**nvext, "agent_hints": {"priority": urgency, **within(nvext, "agent_hints")}}}
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the metrics and the workers; KV pool, slots and step are those of one worker."""

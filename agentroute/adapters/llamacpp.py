@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import MODELS, OpenAIAdapter, first, items, json_object, listed_models, names, positive
+from agentroute.adapters.base import Conversation, Discovery, Endpoint, Load, Served
+from agentroute.adapters.dialect import Dialect
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, items, json_object, listed_models, names
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import first, positive
+from agentroute.adapters.structured import alone, as_grammar, schema
 from agentroute.profile import KvPool
 from agentroute.shape.model import Capability
 from agentroute.wire import Request
@@ -16,11 +19,24 @@ from agentroute.wire import Request
 STARTED = "process-start-time-unix"
 """A header of the metrics: a number that is another one after a restart."""
 
+_ANYWHERE = Served()
+
+DIALECT = Dialect(
+    server="llama.cpp",
+    limit="max_tokens",
+    structured={"schema": schema, "choice": as_grammar(alone("grammar")), "grammar": alone("grammar")},
+    own=frozenset({"json_schema", "grammar"}),
+    clashes=(frozenset({"logprobs", "stream", "tools"}), frozenset({"grammar", "tools"})),
+)
+"""Seen on xllamacpp 2026.10.11549: unknown fields are ignored, a limit of any size is taken, a prompt beyond a slot's
+window is a clean 400. Grammars are GBNF; there are no regular expressions and no priorities."""
+
 
 class LlamaCppAdapter(OpenAIAdapter):
     """A llama.cpp server (``llama-server``, or the one in xllamacpp)."""
 
     name = "llamacpp"
+    dialect = DIALECT
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models and for ``/props``: window of a slot, slots, template and modalities.
@@ -47,14 +63,22 @@ class LlamaCppAdapter(OpenAIAdapter):
             notes=() if pool else (_pool_note(window, slots),),
         )
 
-    def chat(
-        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+    def request(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        payload: Mapping[str, Any],
+        *,
+        stream: bool,
+        served: Served = _ANYWHERE,
+        urgency: int | None = None,
     ) -> Request:
         """The shared request. After a stream the server drops the connection though it promised to keep it.
 
         Of 60 streams one after the other on a kept connection, 13 met a closed one (xllamacpp 2026.10.11549).
         """
-        return replace(super().chat(model, messages, body=body, stream=stream), keep_alive=not stream)
+        asked = super().request(endpoint, model, payload, stream=stream, served=served, urgency=urgency)
+        return replace(asked, keep_alive=not stream)
 
     def load(self) -> Conversation[Load]:
         """Ask ``/metrics`` (started with ``--metrics``) for the requests at work and those that wait for a slot.

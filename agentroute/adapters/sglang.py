@@ -14,29 +14,31 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import (
-    MODELS,
-    OpenAIAdapter,
-    count,
-    first,
-    json_object,
-    listed_models,
-    mappings,
-    names,
-    optional,
-    parents,
-    positive,
-    term,
-    within,
-)
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect, priority
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, json_object, listed_models, names, optional, parents
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import count, first, mappings, positive, term, within
+from agentroute.adapters.structured import alone, as_regex, schema
 from agentroute.profile import KvPool
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Request
 
 LOADS = "/v1/loads?include=core"
+
+DIALECT = Dialect(
+    server="SGLang",
+    limit="max_tokens",
+    structured={
+        "schema": schema, "regex": alone("regex"), "choice": as_regex(alone("regex")), "grammar": alone("ebnf"),
+    },
+    own=frozenset({"regex", "ebnf"}),
+)  # fmt: skip
+"""Read in 0.5.23 (``entrypoints/openai/protocol.py``, ``managers/tokenizer_manager.py``).
+
+Prompt and limit together above the window are refused with 400 before anything runs. Unknown fields are ignored.
+"""
 
 _WINDOW_NOTE = "the pool of full attention; layers with a sliding window have a pool of their own, of {:,} tokens"
 _NO_PAGE = "the server does not tell the size of a page; tokens are counted one by one"
@@ -46,6 +48,11 @@ class SglangAdapter(OpenAIAdapter):
     """An SGLang server (``sglang serve``, ``python -m sglang.launch_server``)."""
 
     name = "sglang"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``priority``, where it schedules by it, in the direction that it was started with."""
+        return priority(urgency, served)
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the server, the model and the load; only the models must be answered.

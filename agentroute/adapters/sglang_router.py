@@ -11,28 +11,37 @@ from dataclasses import replace
 from typing import Any
 
 from agentroute.adapters.base import Conversation, Discovery, Load
+from agentroute.adapters.dialect import Dialect
 from agentroute.adapters.openai import (
     MODELS,
     OpenAIAdapter,
-    count,
     engine_of,
     listed_models,
-    mappings,
     names,
     optional,
     parents,
     window_of,
 )
+from agentroute.adapters.reading import count, mappings
 from agentroute.wire import Answer, Request
 
 READINESS = "/readiness"
 WORKERS = "/workers"
+
+DIALECT = Dialect(
+    server="SGLang's router",
+    limit="max_tokens",
+    overlong="it would count the refusal against its worker",
+)
+"""Seen on 0.3.2: 20 prompts beyond the window opened the breakers of both workers, and everyone got 503. Fields go to
+workers of any kind as they are."""
 
 
 class SglangRouterAdapter(OpenAIAdapter):
     """An SGLang router, with any OpenAI-compatible servers behind it."""
 
     name = "sglang_router"
+    dialect = DIALECT
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models and the workers: there is nothing that it says of one of them but its address."""

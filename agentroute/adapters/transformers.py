@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import MODELS, OpenAIAdapter, listed_models, names, optional, within
+from agentroute.adapters.dialect import Dialect
+from agentroute.adapters.fields import CHAT_FIELDS, COMPLETION_FIELDS
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, listed_models, names, optional
+from agentroute.adapters.reading import within
 from agentroute.wire import Answer, Request
 
 HEALTH = "/health"
@@ -20,11 +23,36 @@ _NOTE = (
     "its KV pool ends its worker for good: write down limits.max_model_len and limits.kv_pool"
 )
 
+DIALECT = Dialect(
+    server="transformers serve",
+    limit="max_tokens",
+    fields={
+        "chat": CHAT_FIELDS | {"chat_template_kwargs", "generation_config"},
+        "completions": COMPLETION_FIELDS | {"generation_config"},
+    },
+    ignores={
+        "response_format": ({"type": "text"},),
+        "tool_choice": ("auto",),
+        "logprobs": (False,),
+        "top_logprobs": (0,),
+        "functions": ([],),
+        "echo": (False,),
+    },
+    structured={},
+    overlong="nothing there stops it",
+    overfull="its worker would die for good",
+    unset_output=1_024,
+)
+"""Seen on 5.19, and read there (``cli/serving/chat_completion.py``, ``utils.py``): an unknown field is a 422,
+``max_completion_tokens`` is dropped in silence as the fields under ``ignores`` are, and where no limit is set it plans
+for 1,024 tokens or for what the model's own configuration says, if that is more."""
+
 
 class TransformersAdapter(OpenAIAdapter):
     """A server started with ``transformers serve``."""
 
     name = "transformers"
+    dialect = DIALECT
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, those that are loaded first; a version that cannot list them lists none."""

@@ -15,21 +15,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import (
-    MODELS,
-    OpenAIAdapter,
-    count,
-    items,
-    listed_models,
-    names,
-    optional,
-    positive,
-    term,
-    window_of,
-    within,
-)
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, items, listed_models, names, optional, window_of
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import count, positive, term, within
+from agentroute.adapters.structured import as_regex, schema, typed
 from agentroute.profile import KvPool
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Request
@@ -43,11 +34,51 @@ _SILENT = (
     "enable_iter_perf_stats"
 )
 
+_SAMPLING = frozenset(
+    {
+        "add_special_tokens", "best_of", "disaggregated_params", "early_stopping", "echo", "frequency_penalty",
+        "ignore_eos", "include_stop_str_in_output", "length_penalty", "logit_bias", "logprobs", "lora_request",
+        "max_tokens", "min_p", "min_tokens", "n", "presence_penalty", "prompt_ignore_length", "repetition_penalty",
+        "response_format", "seed", "skip_special_tokens", "spaces_between_special_tokens", "stop", "stop_token_ids",
+        "stream_options", "temperature", "top_k", "top_p", "top_p_min", "truncate_prompt_tokens", "use_beam_search",
+        "user",
+    }
+)  # fmt: skip
+_CHAT = frozenset(
+    {
+        "add_generation_prompt", "cache_salt", "chat_template", "chat_template_kwargs", "documents",
+        "max_completion_tokens", "messages", "mm_processor_kwargs", "reasoning_effort", "tool_choice", "tools",
+        "top_logprobs",
+    }
+)  # fmt: skip
+DIALECT = Dialect(
+    server="TensorRT-LLM",
+    limit="max_tokens",
+    fields={
+        "chat": _SAMPLING | _CHAT,
+        "completions": _SAMPLING | {"detokenize", "prompt", "return_context_logits"},
+    },
+    structured={
+        "schema": schema, "regex": typed("regex"), "choice": as_regex(typed("regex")), "grammar": typed("ebnf"),
+    },
+    own=frozenset({"response_format"}),
+    drops=frozenset({"parallel_tool_calls"}),
+    says_auto=True,
+)  # fmt: skip
+"""Read in its source after 1.3 (``serve/openai_protocol.py``): a field that it does not know is a 400, ``tool_choice``
+is ``none`` where it is not set, and calls may be parallel whatever ``parallel_tool_calls`` says, which older versions
+refuse."""
+
 
 class TrtllmAdapter(OpenAIAdapter):
     """A TensorRT-LLM server (``trtllm-serve``)."""
 
     name = "trtllm"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``priority`` from 0 to 1, higher ones first, none is 0.5; older versions refuse it, so where it counts."""
+        return {"priority": min(max(0.5 + urgency / 4, 0.0), 1.0)} if served.priority is not None else {}
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the version and the metrics; only the models must be answered."""

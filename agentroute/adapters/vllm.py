@@ -13,21 +13,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import (
-    MODELS,
-    OpenAIAdapter,
-    first,
-    listed_models,
-    names,
-    optional,
-    parents,
-    positive,
-    root_of,
-    term,
-    within,
-)
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect, priority
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, listed_models, names, optional, parents, root_of
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import first, positive, term, within
+from agentroute.adapters.structured import inside, schema
 from agentroute.profile import KvPool
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Request
@@ -49,11 +40,32 @@ _BY_BLOCKS = (
     "window or a state share the pool"
 )
 
+DIALECT = Dialect(
+    server="vLLM",
+    limit="max_tokens",
+    structured={
+        "schema": schema, "regex": inside("regex"), "choice": inside("choice"), "grammar": inside("grammar"),
+    },
+    own=frozenset({"structured_outputs"}),
+    overfull="its scheduler would wait for room for ever, and everyone behind it",
+)  # fmt: skip
+"""Read in 0.32.0 (``renderers/params.py``, ``entrypoints/serve/utils/api_utils.py``) and seen in its answers.
+
+A limit above the window is refused with 400; below it, vLLM cuts it to what the prompt leaves. Unknown fields are
+ignored. A request that the window takes but the KV memory does not is never scheduled and stops the engine (issues
+35541 and 39734, seen up to 0.24; ``--num-gpu-blocks-override``).
+"""
+
 
 class VllmAdapter(OpenAIAdapter):
     """A vLLM server (``vllm serve``)."""
 
     name = "vllm"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``priority``, where it schedules by it: lower values first."""
+        return priority(urgency, served)
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the version, the metrics and the configuration; only the models must be answered.

@@ -7,10 +7,12 @@ read in its source (``vllm_router/routers``): it shows its own metrics under the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentroute.adapters.base import Conversation, Load
 from agentroute.adapters.openai import items
 from agentroute.adapters.prometheus import METRICS, Metrics
-from agentroute.adapters.sglang_router import WORKERS, SglangRouterAdapter, workers_of
+from agentroute.adapters.sglang_router import DIALECT, WORKERS, SglangRouterAdapter, workers_of
 from agentroute.wire import Answer, Request
 
 LIST = "/list_workers"
@@ -23,6 +25,7 @@ class VllmRouterAdapter(SglangRouterAdapter):
     """A vLLM router, with any OpenAI-compatible servers behind it."""
 
     name = "vllm_router"
+    dialect = replace(DIALECT, server="vLLM's router")  # its breakers are SGLang's; that they count alike is assumed
 
     def load(self) -> Conversation[Load]:
         """Ask for the workers, or, of the production stack, for the metrics that name servers."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 
 from agentroute.bench.plan import Grid, Load
 from agentroute.bench.prompts import Prompts
@@ -58,6 +59,7 @@ def held(profile: Profile, seen: tuple[Point, ...]) -> list[bool]:
     return found
 
 
+@pytest.mark.alone
 def test_a_measured_curve_predicts_a_second_run_within_its_band(llama_split: EmbeddedServer) -> None:
     with (
         walk(llama_split, FIRST, seed=1, seconds=40.0) as first,

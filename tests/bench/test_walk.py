@@ -136,6 +136,7 @@ def test_every_anchor_becomes_a_point_of_the_length_that_was_asked_for() -> None
     assert first.ttft_ms.noise is not None and first.ttft_ms.p50 is not None and first.ttft_ms.p99 is None
 
 
+@pytest.mark.alone
 def test_ttft_ends_at_the_first_content_and_tpot_goes_by_tokens_not_chunks() -> None:
     """The stream begins with an empty delta after 10 ms, its content 40 ms later, two tokens a chunk."""
     with walking(Fake(chunk_s=0.04), Grid((32,), (9,), 1, 1)) as walk:
@@ -206,6 +207,7 @@ def test_a_server_that_does_not_count_tokens_cannot_be_measured() -> None:
         walk.run()
 
 
+@pytest.mark.alone
 def test_a_server_that_is_not_alone_is_noticed() -> None:
     with walking(Fake(strangers=2), Grid((32,), (5,), 1, 1)) as walk:
         walk.run()
