@@ -9,9 +9,11 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 from servers import free_port
@@ -68,6 +70,16 @@ def until(true: Callable[[], bool], most_s: float = START_S, every_s: float = 0.
     """Wait until something is true; an HTTP server that is not there yet is not."""
     retry = retry_if_exception_type(httpx.HTTPError) | retry_if_result(lambda value: not value)
     Retrying(retry=retry, wait=wait_fixed(every_s), stop=stop_after_delay(most_s), reraise=True)(true)
+
+
+def asked_at_once(url: str, bodies: Sequence[Mapping[str, Any]]) -> dict[int, list[bytes]]:
+    """The answers to these chats, asked at the same time and only once, by status."""
+    with ThreadPoolExecutor(len(bodies)) as pool, httpx.Client(timeout=120.0) as client:
+        answers = list(pool.map(lambda body: client.post(f"{url}/v1/chat/completions", json=body), bodies))
+    found: dict[int, list[bytes]] = {}
+    for answer in answers:
+        found.setdefault(answer.status_code, []).append(answer.content)
+    return found
 
 
 def tokenizer() -> Path:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from large import Running, dynamo, until
+from large import Running, asked_at_once, dynamo, until
 from servers import deployment, router
 
-from agentroute import BackendError, Client, FailureKind, PoolFull, Task, Watcher
+from agentroute import Client, FailureKind, PoolFull, Task, Watcher
 from agentroute.adapters import adapter
 from agentroute.probe import probe, probe_load, probe_wire
 from agentroute.profile import KvPool
+from agentroute.wire import Answer
 
 WIRE = adapter("dynamo")
 TASK = Task(context_tokens=400, max_output_tokens=150)
@@ -82,22 +82,11 @@ def test_a_prompt_beyond_the_window_is_no_fault_of_the_server(server: Running) -
 
 
 def test_an_overload_is_told_by_529() -> None:
-    with dynamo("--active-decode-blocks-threshold", "0.1") as strict, client(strict.url) as one:
-        kinds: list[FailureKind] = []
-
-        def call() -> None:
-            try:
-                one.chat(words(len(kinds)), task=TASK)
-            except BackendError as error:
-                kinds.append(error.kind)
-
-        threads = [threading.Thread(target=call) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-            time.sleep(0.05)
-        for thread in threads:
-            thread.join(120)
-    assert set(kinds) == {FailureKind.OVERLOADED}
+    with dynamo("--active-decode-blocks-threshold", "0.1") as strict:
+        bodies = [{"model": "tiny", "messages": words(i), "max_tokens": 150} for i in range(16)]
+        found = asked_at_once(strict.url, bodies)
+    assert set(found) == {200, 529}
+    assert {WIRE.classify(Answer(529, {}, body)).kind for body in found[529]} == {FailureKind.OVERLOADED}
 
 
 def test_a_frontend_without_workers_gets_nothing_though_it_calls_itself_healthy() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from large import BIN, Running, in_front, until
+from large import BIN, Running, asked_at_once, in_front, until
 from servers import deployment, router
 
-from agentroute import BackendError, Client, FailureKind, PoolFull, Task, Watcher
+from agentroute import Client, FailureKind, PoolFull, Task, Watcher
 from agentroute.adapters import adapter
 from agentroute.probe import probe, probe_load, probe_wire
+from agentroute.wire import Answer
 
 HI = [{"role": "user", "content": "Tell me a long story."}]
 TASK = Task(context_tokens=50, max_output_tokens=100)
@@ -83,13 +84,10 @@ def test_metrics_that_a_router_passes_on_are_noticed_to_be_several_servers(in_tu
 def test_a_full_queue_is_told_by_an_empty_408() -> None:
     few = ("--max-concurrent-requests", "1", "--queue-size", "1", "--queue-timeout-secs", "1")
     with in_front(BIN / "sglang-router", "launch", *few) as server:
-        by = router(deployment(server.url, adapter="sglang_router"))
-        with Client(by) as client, ThreadPoolExecutor(6) as pool:
-            calls = [pool.submit(client.chat, HI, task=TASK) for _ in range(6)]
-            failed = [call.exception(120) for call in calls]
-    kinds = {error.kind for error in failed if isinstance(error, BackendError)}
-    assert kinds == {FailureKind.OVERLOADED}
-    assert None in failed
+        found = asked_at_once(server.url, [{"model": "smollm2-135m", "messages": HI, "max_tokens": 100}] * 6)
+    assert set(found) == {200, 408}
+    assert set(found[408]) == {b""}
+    assert adapter("sglang_router").classify(Answer(408, {}, b"")).kind is FailureKind.OVERLOADED
 
 
 def test_a_router_without_healthy_workers_gets_nothing() -> None:
