@@ -469,6 +469,21 @@ def with_ranks(ranks: int, *, kv_blocks: int, slots: int | None = None) -> Profi
     return single.model_copy(update={"sharding": Sharding(attention_dp=ranks)})
 
 
+def test_engines_behind_one_address_add_up_and_a_request_lives_in_one_of_them() -> None:
+    one = profile(kv_blocks=69, slots=4)
+    assert one.limits is not None
+    two = one.model_copy(update={"limits": one.limits.model_copy(update={"engines": 2})})
+    assert (one.kv_memories, two.kv_memories) == (1, 2)
+    r = router(two)
+    with pytest.raises(NoFeasibleDeployment, match="the pool of one engine has 69"):
+        r.decide(task(context=1_100))
+    leases = []
+    with pytest.raises(PoolFull):
+        while True:
+            leases.append(held(r, task(context=500)))
+    assert sum(lease.blocks for lease in leases) > 69
+
+
 def test_a_request_lives_in_one_attention_dp_rank_but_the_ranks_add_up() -> None:
     r = router(with_ranks(8, kv_blocks=69))
     with pytest.raises(NoFeasibleDeployment, match="the pool of one attention-DP rank has 69"):

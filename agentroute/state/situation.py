@@ -206,6 +206,7 @@ class Situation:
         self.health.reported(pool, load, now)
         if load.trouble in DOWN:
             self.breaker.reported_down(pool, now)
+            self.affinity.forget(pool)  # it starts anew: with an empty cache
         else:
             self.breaker.reported_up(pool, now)
         self.foreign.observe(

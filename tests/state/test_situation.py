@@ -230,6 +230,32 @@ def test_an_answer_in_between_ends_the_row() -> None:
     r.acquire(replace(task(), pin="a")).release()
 
 
+@pytest.mark.parametrize("trouble", ["unreachable", "dead"])
+def test_a_report_that_it_is_down_keeps_all_away_at_once_and_a_good_one_lets_one_try(trouble: Any) -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    r.acquire(replace(LONG, pin="a")).settle(Outcome(output_tokens=100))
+    r.observe("a", Load(trouble=trouble))
+    assert r.signs("a").closed_in_s == MAX_OPEN_S
+    with pytest.raises(PoolFull):
+        r.acquire(replace(task(), pin="a"))
+    r.observe("a", Load(running=0))
+    assert ttft_ms(r, LONG, "a") == pytest.approx(ttft_ms(r, LONG, "b"))  # it begins with an empty cache
+    lease = r.acquire(replace(task(), pin="a"))
+    with pytest.raises(PoolFull):
+        r.acquire(replace(task(), pin="a"))
+    lease.settle(OK)
+    r.acquire(replace(task(), pin="a")).release()
+
+
+@pytest.mark.parametrize("trouble", ["hidden", "mixed"])
+def test_a_server_whose_load_is_not_known_is_used_all_the_same(trouble: Any) -> None:
+    r = two(clock=Clock())
+    r.observe("a", Load(trouble=trouble))
+    assert r.signs("a").closed_in_s is None
+    r.acquire(replace(task(), pin="a")).release()
+
+
 def probe(r: Router, clock: Clock) -> Lease:
     """Let the first pause go by, and take the one call that may try."""
     failures(r, FAILURES)
