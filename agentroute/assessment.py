@@ -37,6 +37,8 @@ Assumed."""
 HARMFUL = 0.5
 """So many others that are expected to miss an SLO count in the rank."""
 
+# An array without an axis is a quicker operand than a number.
+_ZERO, _ONE, _SHARED_BY = np.array(0.0), np.array(1.0), np.array(SHARED_BY)
 _SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
 _SLO_RANK = np.array([0, SLO_STEP, MISSED])
 _SCALE = 2.0 ** (30.0 * np.arange(INFEASIBLE))
@@ -67,10 +69,12 @@ class Assessment:
         if fleet.replicated:
             to_come = np.ceil(to_come / fleet.endpoints)
         self.n: Floats = self.in_flight + to_come
-        self._waits = fleet.any_known_pool or _some(state.total + to_come > fleet.least_slots)
+        self._waits = _some(state.total + to_come > fleet.least_slots) or (
+            fleet.any_known_pool and np.count_nonzero(self.full > fleet.blocks) > 0
+        )
         self.n_run = self._running() if self._waits else self.n
         self.n_first = self._first(1.0 if room_now else to_come)
-        self._predict(self.in_flight + 1.0 if room_now else self.n)
+        self._predict()
         self._judge()
 
     @cached_property
@@ -81,6 +85,13 @@ class Assessment:
             # A window may leave no more than what is shared; nothing is placed there, but this is divided by.
             units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
         return units
+
+    @cached_property
+    def full(self) -> Floats:
+        """Blocks that would be held, were all siblings there."""
+        full = self.units * self.ask.concurrency
+        full += self.held
+        return full
 
     @property
     def least_units(self) -> Floats:
@@ -101,15 +112,16 @@ class Assessment:
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
         fleet = self.fleet
-        running = self.n
         if fleet.any_known_pool:
-            room = fleet.blocks - self.held
-            room = room / self.units
-            np.floor(room, out=room)
-            room += self.in_flight
-            running = np.minimum(running, room)
+            running = fleet.blocks - self.held
+            running = running / self.units
+            np.floor(running, running)
+            running += self.in_flight
+            running = np.minimum(running, self.n)
+        else:
+            running = self.n
         running = np.minimum(running, fleet.slots)
-        return np.maximum(running, 1.0, out=running)
+        return np.maximum(running, _ONE, out=running)
 
     def _first(self, to_come: Any) -> Floats:
         """Requests that the prompt competes with besides those of ``State.queue``: siblings, and those of others."""
@@ -119,25 +131,21 @@ class Assessment:
         first = first + to_come
         return np.minimum(first, self.n_run) if self._waits else first
 
-    def _predict(self, queue: Floats) -> None:
-        """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``.
-
-        Of ``queue`` requests, those that do not run at once wait. Where the request is to start now, the siblings that
-        come after it do not keep it waiting.
-        """
+    def _predict(self) -> None:
+        """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``."""
         ask, state, curves = self.ask, self.state, self.fleet.curves
         if isinstance(ask.isl, np.ndarray):
             loads = np.empty((2, *self.n_run.shape))
             loads[0], loads[1] = self.n_first, self.n_run
-        else:
-            loads = np.array((self.n_first, self.n_run))
-        np.log(loads, out=loads)
-        if isinstance(ask.isl, np.ndarray):
+            np.log(loads, loads)
             times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
+            loads = np.array((self.n_first, self.n_run))
+            np.log(loads, loads)
             times = curves.at(log(ask.isl), log(ask.osl), loads)
-        reading = None if state.queue is None or state.queue.reading is None else self.at_pool(state.queue.reading)
+        queue = state.queue
         if state.resident is not None and state.own is not None:
+            reading = None if queue is None or queue.reading is None else self.at_pool(queue.reading)
             curves.among(times[1], ask.isl, ask.osl, self.at_pool(state.resident), self.at_pool(state.own), reading)
         if state.cached_tokens is not None:
             times[0] *= curves.cached_share(ask.isl, self.at_pool(state.cached_tokens))
@@ -146,25 +154,43 @@ class Assessment:
         if state.factors is not None:
             self.factors = of_load(state.factors, self.n_run)
             times *= self.factors
-        self.prefill_ms, self.tpot_ms = times
-        """``prefill_ms``: TTFT with no prompt of our own before it."""
+        # One by one: iterating over an array takes three times as long.
+        self.prefill_ms: Floats = times[0]
+        """TTFT with no prompt of our own before it."""
+        self.tpot_ms: Floats = times[1]
+        self.steps_ms: Floats = self.tpot_ms * (ask.osl - 1.0)
+        """From the first token to the last."""
         self.ttft_ms: Floats = self.prefill_ms
-        if state.queue is not None:
-            self.ttft_ms = self.prefill_ms + self.at_pool(state.queue.backlog_ms)
-        service = self.tpot_ms * (ask.osl - 1.0)
-        service += self.ttft_ms
-        self.service_ms: Floats = service
-        """E2E without the wait."""
-        self.e2e_ms: Floats = service
+        if queue is not None:
+            self.ttft_ms = self.prefill_ms + self.at_pool(queue.backlog_ms)
         self.wait_ms: Floats | None = None
         if self._waits:
-            wait = queue - self.n_run
-            np.maximum(wait, 0.0, out=wait)
-            wait *= service
-            wait /= self.n_run
-            self.wait_ms = wait
-            self.ttft_ms = self.ttft_ms + wait
-            self.e2e_ms = service + wait
+            self.wait_ms = self._wait()
+            self.ttft_ms = self.ttft_ms + self.wait_ms
+
+    def _wait(self) -> Floats:
+        """Of the requests that do not run at once, each waits for all that do. Where the request is to start now, the
+        siblings that come after it do not keep it waiting."""
+        self.service_ms = self.ttft_ms + self.steps_ms
+        if self.room_now:
+            wait = self.in_flight + _ONE
+            wait = wait - self.n_run
+            np.maximum(wait, _ZERO, out=wait)
+        else:
+            wait = self.n - self.n_run
+        wait *= self.service_ms
+        wait /= self.n_run
+        return wait
+
+    @cached_property
+    def service_ms(self) -> Floats:
+        """E2E without the wait."""
+        return self.ttft_ms + self.steps_ms
+
+    @cached_property
+    def e2e_ms(self) -> Floats:
+        """Until the whole answer is there."""
+        return self.service_ms if self.wait_ms is None else self.service_ms + self.wait_ms
 
     def at_pool(self, of_pools: Floats) -> Floats:
         """An array over pools as one over deployments."""
@@ -174,11 +200,12 @@ class Assessment:
         """Who could take the task, and who keeps the SLOs."""
         fleet, ask, state = self.fleet, self.ask, self.state
         able: Bools | None = None
-        needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1.0
+        tokens = ask.tokens
+        needed = tokens if ask.output_is_set else ask.context_tokens + 1.0
         if _some(needed > fleet.least_window_tokens):
             able = fleet.window_tokens >= needed
-        if _some(ask.tokens > fleet.least_request_tokens):
-            able = _and(able, self.blocks_of(ask.tokens) <= fleet.request_blocks)
+        if _some(tokens > fleet.least_request_tokens):
+            able = _and(able, self.blocks_of(tokens) <= fleet.request_blocks)
         rank = fleet.pool_rank
         if ask.needs:
             offered, unknown = fleet.capability_mask(ask.needs)
@@ -273,16 +300,20 @@ class Assessment:
 
     def best(self, objective: Objective) -> int | None:
         """The first of ``order``; ``None`` when nothing is feasible."""
-        score = objective(self)
+        key = objective(self)
         rank = self.known_rank if objective.weighs_slos else self.rank
-        key = score * _SCALE.take(rank)
+        if rank is not self.fleet.pool_rank or self.fleet.any_pool_rank:
+            key = key * _SCALE.take(rank)
         if self.feasible is not None:
             key = np.where(self.feasible, key, np.inf)
-        least = np.fmin.reduce(key)
-        equal = key == least
+        best = int(key.argmin())
+        least = key.item(best)
+        if least != least:
+            least = float(np.fmin.reduce(key))
+            best = int((key == least).argmax())
         # One that lacks nothing and has no equal. All else (nothing is known, equals, SLOs that are missed, and are
         # then compared by how far) is sorted.
-        if 0.0 < least < np.inf and np.count_nonzero(equal) == 1 and not rank[best := int(equal.argmax())]:
+        if 0.0 < least < np.inf and not rank.item(best) and np.count_nonzero(key == least) == 1:
             return best
         ordered = self.order(objective)
         return int(ordered[0]) if len(ordered) else None
@@ -299,7 +330,8 @@ class Assessment:
     def gpu_seconds(self) -> Floats:
         """Accelerator-seconds that the request takes about: until its first token, which it has for itself, and its
         share of the steps after that, of ``SHARED_BY``."""
-        seconds: Floats = self.tpot_ms * (self.ask.osl - 1.0) / np.maximum(self.n_run, SHARED_BY)
+        seconds: Floats = np.maximum(self.n_run, _SHARED_BY)
+        seconds = self.steps_ms / seconds
         seconds += self.prefill_ms
         seconds *= self.fleet.gpu_ms
         return seconds
@@ -358,7 +390,7 @@ def of_load(factors: Floats, n: Floats) -> Floats:
 
 def _some(condition: bool | Bools) -> bool:
     """Whether it holds of any task."""
-    return condition if isinstance(condition, bool) else bool(condition.any())
+    return condition if isinstance(condition, bool) else np.count_nonzero(condition) > 0
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:
