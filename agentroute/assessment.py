@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from math import hypot, log
 from typing import Any
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from agentroute import misses
 from agentroute.compiled import UNKNOWN_CAPABILITY, Bools, CompiledFleet, Floats, Ints
 from agentroute.inputs import LOADS, Ask, Limit, Metric, State
+from agentroute.lazy import lazy
 from agentroute.origin import Origin
 from agentroute.policy import SLO_MARGIN, Objective
 
@@ -77,7 +77,7 @@ class Assessment:
         self._predict()
         self._judge()
 
-    @cached_property
+    @lazy
     def units(self) -> Floats:
         """Blocks that one request would hold, beside those that siblings hold for it already."""
         units = self.blocks_of(self.ask.held_tokens)
@@ -86,7 +86,7 @@ class Assessment:
             units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
         return units
 
-    @cached_property
+    @lazy
     def full(self) -> Floats:
         """Blocks that would be held, were all siblings there."""
         full = self.units * self.ask.concurrency
@@ -98,7 +98,7 @@ class Assessment:
         """The same, if siblings held what they share everywhere."""
         return self.blocks_of(self.ask.held_tokens) - self.shared_units
 
-    @cached_property
+    @lazy
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
         return self.fleet.block_table.whole(self.ask.shared_tokens) * self.fleet.keeps_prefixes
@@ -182,12 +182,12 @@ class Assessment:
         wait /= self.n_run
         return wait
 
-    @cached_property
+    @lazy
     def service_ms(self) -> Floats:
         """E2E without the wait."""
         return self.ttft_ms + self.steps_ms
 
-    @cached_property
+    @lazy
     def e2e_ms(self) -> Floats:
         """Until the whole answer is there."""
         return self.service_ms if self.wait_ms is None else self.service_ms + self.wait_ms
@@ -241,7 +241,7 @@ class Assessment:
         self.feasible = _and(able, free) if free is not None else able
         """Those of them that can take it now; ``None``: all."""
 
-    @cached_property
+    @lazy
     def rank(self) -> Ints:
         """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
         rank = self.known_rank
@@ -253,12 +253,12 @@ class Assessment:
             rank = rank + (harm > HARMFUL) * HARM
         return rank
 
-    @cached_property
+    @lazy
     def own_miss(self) -> Floats | None:
         """How likely the task is to miss an SLO of its own; ``None``: it has none."""
         return misses.own(self)
 
-    @cached_property
+    @lazy
     def harm(self) -> Floats | None:
         """How many others are expected to miss an SLO because of it, soon; ``None``: nobody there has one."""
         return misses.harm(self)
@@ -318,7 +318,7 @@ class Assessment:
         ordered = self.order(objective)
         return int(ordered[0]) if len(ordered) else None
 
-    @cached_property
+    @lazy
     def cost_usd(self) -> Floats:
         """US dollars for one request: its share of the accelerators' time at this load, or its tokens' price."""
         fleet, ask = self.fleet, self.ask
@@ -342,16 +342,16 @@ class Assessment:
             self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
         return self._extrapolated[d]
 
-    @cached_property
+    @lazy
     def _extrapolated(self) -> dict[int, bool]:
         return {}
 
-    @cached_property
+    @lazy
     def scores(self) -> dict[str, Floats]:
         """What objectives said, by name, as far as they were asked for an explanation."""
         return {}
 
-    @cached_property
+    @lazy
     def _bands(self) -> dict[int, tuple[float, float]]:
         return {}
 

@@ -49,10 +49,19 @@ class BlockTable:
         """Blocks of ``tokens`` tokens in every deployment."""
         if self.plain:
             return np.asarray(np.ceil(tokens / self.block_tokens[0]))
-        blocks = self.fixed
-        for count, block, held in zip(self.count, self.block_tokens, self.held_tokens, strict=True):
-            blocks = blocks + count * np.ceil(np.minimum(tokens, held) / block)
-        return np.asarray(blocks)
+        if isinstance(tokens, np.ndarray) and tokens.ndim > 1:
+            blocks = self.fixed
+            for count, block, held in zip(self.count, self.block_tokens, self.held_tokens, strict=True):
+                blocks = blocks + count * np.ceil(np.minimum(tokens, held) / block)
+            return np.asarray(blocks)
+        filled = np.minimum(self.held_tokens, tokens)
+        filled /= self.block_tokens
+        np.ceil(filled, filled)
+        filled *= self.count
+        of_kinds = self.fixed + filled[0]
+        for kind in range(1, len(filled)):
+            of_kinds += filled[kind]
+        return of_kinds
 
     def units_at(self, d: int, tokens: float) -> int:
         """The same of deployment ``d`` alone."""

@@ -25,7 +25,8 @@ from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, THOUSAND, tpot_terms,
 Array = NDArray[np.float64]
 
 SHIFT = 1024.0
-"""Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
+"""Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``, that of TPOT at
+``SHIFT * (deployments + d)``."""
 
 MOST_BYTES = 46 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
@@ -54,8 +55,9 @@ class CurveTable:
         self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
         # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
         ends = [[*axis[1:-1], SHIFT / 2] for axis in axes]
-        self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends)])
-        self._shift = SHIFT * np.arange(len(axes))
+        # TPOT's brackets come after those of TTFT.
+        self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends * 2)])
+        self._shift = SHIFT * np.arange(2.0 * len(axes)).reshape(2, -1)
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
         rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), 2, 2, -1)
         small = 2 * _BYTES_PER_BRACKET * rows.shape[0] * self._brackets <= SMALL_BYTES
@@ -97,17 +99,17 @@ class CurveTable:
         v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
         first = i * len(osl) + j
         last = first + len(osl)
-        weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), self._real)
+        both = u * v
+        weights = np.array((1.0 - u - v + both, v - both, u - both, both), self._real)
         blend = weights[:2].dot(rows[first : first + 2])
         blend += weights[2:].dot(rows[last : last + 2])
         if ln_n.ndim == 1:
             ln_n = np.array((ln_n, ln_n))
-        brackets = self._knots.searchsorted(ln_n + self._shift, "right")
-        brackets[1] += self._brackets
-        lines = blend.view(self._pair).take(brackets)
+        places = ln_n + (self._shift if ln_n.ndim == 2 else self._shift[:, None])
+        lines = blend.view(self._pair).take(self._knots.searchsorted(places, "right"))
         logarithms: Any = ln_n * lines.imag  # in double precision, as ln_n is
         logarithms += lines.real
-        result: Array = np.exp(logarithms, out=logarithms)
+        result: Array = np.exp(logarithms, logarithms)
         if cached_tokens or resident_tokens is not None:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
@@ -123,8 +125,7 @@ class CurveTable:
             ln_n = np.array((ln_n, ln_n))
         brackets, across = 2 * self._brackets, len(self._osl)
         weights = np.stack((1.0 - u - v + u * v, v - u * v, u - u * v, u * v)).astype(self._real)
-        places = self._knots.searchsorted(ln_n + self._shift, side="right")
-        places[1] += self._brackets
+        places = self._knots.searchsorted(ln_n + self._shift[:, None], "right")
         places += ((i * across + j) * brackets)[:, None]
         cells, flat = self._rows.reshape(-1).view(self._pair), (2, len(i), -1)
         blend = cells.take(places).view(self._real).reshape(flat)
