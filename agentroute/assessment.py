@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from math import hypot, log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute import misses
-from agentroute.compiled import UNKNOWN_CAPABILITY, Bools, CompiledFleet, Floats, Ints
-from agentroute.inputs import LOADS, Ask, Limit, Metric, State
+from agentroute import misses, ranking
+from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
+from agentroute.inputs import LOADS, Ask, Limit, Metric, State, There
 from agentroute.lazy import lazy
 from agentroute.origin import Origin
-from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.policy import Objective
 
 _LOADS = np.array(LOADS)
 
@@ -23,27 +23,11 @@ band where version or KV type are unknown, or differ from those of the measureme
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
 
-SLO_STEP = 2 * UNKNOWN_CAPABILITY
-HARM = 2 * SLO_STEP
-MISSED = 2 * HARM
-INFEASIBLE = 2 * MISSED
-"""The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
-margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
-least rank wins; the objective decides within a rank."""
-
 SHARED_BY = 8.0
 """Requests that share a step, in reckoning what one costs; not those of the moment, or the fullest would be cheapest.
 Assumed."""
-HARMFUL = 0.5
-"""So many others that are expected to miss an SLO count in the rank."""
-
 # An array without an axis is a quicker operand than a number.
 _ZERO, _ONE, _SHARED_BY = np.array(0.0), np.array(1.0), np.array(SHARED_BY)
-_SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
-_SLO_RANK = np.array([0, SLO_STEP, MISSED])
-_SCALE = 2.0 ** (30.0 * np.arange(INFEASIBLE))
-"""By rank what a score is multiplied by, so that one number orders by both: scores of one rank are less than 2^30
-apart. A power of two changes no digit of them."""
 
 
 class Assessment:
@@ -89,7 +73,7 @@ class Assessment:
     @lazy
     def full(self) -> Floats:
         """Blocks that would be held, were all siblings there."""
-        full = self.units * self.ask.concurrency
+        full: Floats = self.units * self.ask.concurrency
         full += self.held
         return full
 
@@ -113,7 +97,7 @@ class Assessment:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
         fleet = self.fleet
         if fleet.any_known_pool:
-            running = fleet.blocks - self.held
+            running: Floats = fleet.blocks - self.held
             running = running / self.units
             np.floor(running, running)
             running += self.in_flight
@@ -121,7 +105,8 @@ class Assessment:
         else:
             running = self.n
         running = np.minimum(running, fleet.slots)
-        return np.maximum(running, _ONE, out=running)
+        np.maximum(running, _ONE, out=running)
+        return running
 
     def _first(self, to_come: Any) -> Floats:
         """Requests that the prompt competes with besides those of ``State.queue``: siblings, and those of others."""
@@ -173,8 +158,8 @@ class Assessment:
         siblings that come after it do not keep it waiting."""
         self.service_ms = self.ttft_ms + self.steps_ms
         if self.room_now:
-            wait = self.in_flight + _ONE
-            wait = wait - self.n_run
+            wait: Floats = self.in_flight - self.n_run
+            wait += _ONE
             np.maximum(wait, _ZERO, out=wait)
         else:
             wait = self.n - self.n_run
@@ -244,14 +229,7 @@ class Assessment:
     @lazy
     def rank(self) -> Ints:
         """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
-        rank = self.known_rank
-        if self.used is not None:
-            # NaN sorts last: it ranks with the missed ones.
-            rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
-        harm = self.harm
-        if harm is not None:
-            rank = rank + (harm > HARMFUL) * HARM
-        return rank
+        return ranking.rank(self)
 
     @lazy
     def own_miss(self) -> Floats | None:
@@ -288,35 +266,27 @@ class Assessment:
 
     def order(self, objective: Objective) -> NDArray[np.intp]:
         """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
-        score, rank = objective(self), self.known_rank
-        if not objective.weighs_slos:
-            rank = self.rank
-            if self.used is not None:
-                score = np.where(rank < MISSED, score, self.used)
-        if self.feasible is not None:
-            rank = np.where(self.feasible, rank, INFEASIBLE)
-        ranked = np.lexsort((self.in_flight, score, rank))
-        return ranked[: len(ranked) if self.feasible is None else int(self.feasible.sum())]
+        return ranking.order(self, objective)
 
     def best(self, objective: Objective) -> int | None:
         """The first of ``order``; ``None`` when nothing is feasible."""
-        key = objective(self)
-        rank = self.known_rank if objective.weighs_slos else self.rank
-        if rank is not self.fleet.pool_rank or self.fleet.any_pool_rank:
-            key = key * _SCALE.take(rank)
-        if self.feasible is not None:
-            key = np.where(self.feasible, key, np.inf)
-        best = int(key.argmin())
-        least = key.item(best)
-        if least != least:
-            least = float(np.fmin.reduce(key))
-            best = int((key == least).argmax())
-        # One that lacks nothing and has no equal. All else (nothing is known, equals, SLOs that are missed, and are
-        # then compared by how far) is sorted.
-        if 0.0 < least < np.inf and not rank.item(best) and np.count_nonzero(key == least) == 1:
-            return best
-        ordered = self.order(objective)
-        return int(ordered[0]) if len(ordered) else None
+        return ranking.best(self, objective)
+
+    def there(self, d: int) -> There:
+        """What the task meets at deployment ``d``."""
+        wait_ms = 0.0 if self.wait_ms is None else self.wait_ms.item(d)
+        return There(
+            d,
+            self.pool.item(d),
+            self.units.item(d),
+            self.prefill_ms.item(d),
+            self.tpot_ms.item(d),
+            self.ttft_ms.item(d) - wait_ms,
+            self.service_ms.item(d),
+            wait_ms,
+            self.n_run.item(d),
+            (1.0, 1.0) if self.factors is None else (self.factors.item(0, d), self.factors.item(1, d)),
+        )
 
     @lazy
     def cost_usd(self) -> Floats:
@@ -382,6 +352,19 @@ class Assessment:
         return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
 
 
+class Late(NamedTuple):
+    """What an assessment is made of, for one that is only made when somebody asks."""
+
+    fleet: CompiledFleet
+    ask: Ask
+    state: State
+    room_now: bool
+
+    def __call__(self, _: object = None) -> Assessment:
+        """The assessment."""
+        return Assessment(self.fleet, self.ask, self.state, room_now=self.room_now)
+
+
 def of_load(factors: Floats, n: Floats) -> Floats:
     """The factors of ``State`` at each deployment's load, shape (2, ..., d); ``n`` has shape (..., d)."""
     region = _LOADS.searchsorted(n, "right")
@@ -390,7 +373,7 @@ def of_load(factors: Floats, n: Floats) -> Floats:
 
 def _some(condition: bool | Bools) -> bool:
     """Whether it holds of any task."""
-    return condition if isinstance(condition, bool) else np.count_nonzero(condition) > 0
+    return condition if isinstance(condition, bool) else bool(np.count_nonzero(condition))
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

@@ -58,7 +58,7 @@ class BlockTable:
         filled /= self.block_tokens
         np.ceil(filled, filled)
         filled *= self.count
-        of_kinds = self.fixed + filled[0]
+        of_kinds: Floats = self.fixed + filled[0]
         for kind in range(1, len(filled)):
             of_kinds += filled[kind]
         return of_kinds

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 Value = TypeVar("Value")
 
 
-class lazy(Generic[Value]):
+class lazy(Generic[Value]):  # noqa: N801, as cached_property
     """``functools.cached_property`` without its lock, which takes as long as a small array operation (Python 3.11).
 
     Two threads that read it at once work it out twice, to the same value.

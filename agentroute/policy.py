@@ -59,7 +59,7 @@ def fit(a: Assessment) -> NDArray[np.float64]:
 
     So a task that keeps its SLOs anywhere goes where least is lost by it, and one that keeps them nowhere, too.
     """
-    score = a.gpu_seconds * _GPU_SECOND
+    score: NDArray[np.float64] = a.gpu_seconds * _GPU_SECOND
     if a.fleet.any_known_pool:
         full = a.full / a.fleet.blocks
         full *= _POOL

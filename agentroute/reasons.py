@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agentroute.assessment import MISSED, SLO_STEP, Assessment
+from agentroute.assessment import Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -15,6 +15,7 @@ from agentroute.fleet import Deployment
 from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.ranking import MISSED, SLO_STEP
 from agentroute.serving import closed_loop
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}

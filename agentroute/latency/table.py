@@ -28,6 +28,9 @@ SHIFT = 1024.0
 """Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``, that of TPOT at
 ``SHIFT * (deployments + d)``."""
 
+EARLY = 1e-8
+"""So much before its knot a bracket begins: a load at the knot is in it, however its logarithm was rounded."""
+
 MOST_BYTES = 46 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
 SMALL_BYTES = 1_024 * 1_024
@@ -56,7 +59,7 @@ class CurveTable:
         # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
         ends = [[*axis[1:-1], SHIFT / 2] for axis in axes]
         # TPOT's brackets come after those of TTFT.
-        self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends * 2)])
+        self._knots = np.concatenate([np.array(knots) - EARLY + SHIFT * d for d, knots in enumerate(ends * 2)])
         self._shift = SHIFT * np.arange(2.0 * len(axes)).reshape(2, -1)
         lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
         rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), 2, 2, -1)
@@ -92,17 +95,7 @@ class CurveTable:
         ``cached_tokens`` of each prompt are in the KV cache already; ``resident_tokens`` are there of all requests
         together, where it is not n times the mean context. Both change the times by what their physics says.
         """
-        isl, osl, rows = self._isl_places, self._osl_places, self._rows
-        i = min(max(bisect_right(isl, ln_isl) - 1, 0), len(isl) - 2)
-        j = min(max(bisect_right(osl, ln_osl) - 1, 0), len(osl) - 2)
-        u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
-        v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
-        first = i * len(osl) + j
-        last = first + len(osl)
-        both = u * v
-        weights = np.array((1.0 - u - v + both, v - both, u - both, both), self._real)
-        blend = weights[:2].dot(rows[first : first + 2])
-        blend += weights[2:].dot(rows[last : last + 2])
+        blend = self.lines(ln_isl, ln_osl)
         if ln_n.ndim == 1:
             ln_n = np.array((ln_n, ln_n))
         places = ln_n + (self._shift if ln_n.ndim == 2 else self._shift[:, None])
@@ -113,6 +106,46 @@ class CurveTable:
         if cached_tokens or resident_tokens is not None:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
+
+    def lines(self, ln_isl: float, ln_osl: float) -> Any:
+        """Intercept and slope in ln n of every bracket, at one prompt length and output, shape (2 * m * 2,): TTFT
+        before TPOT, of each deployment after deployment (``brackets``)."""
+        isl, osl, rows = self._isl_places, self._osl_places, self._rows
+        across = len(osl)
+        i = bisect_right(isl, ln_isl, 1, len(isl) - 1) - 1
+        j = bisect_right(osl, ln_osl, 1, across - 1) - 1
+        u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
+        v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
+        first = i * across + j
+        last = first + across
+        both = u * v
+        weights = np.array((1.0 - u - v + both, v - both, u - both, both), self._real)
+        blend = weights[:2].dot(rows[first : first + 2])
+        blend += weights[2:].dot(rows[last : last + 2])
+        return blend
+
+    def ttft(self, lines: Any, ln_n: Array) -> Array:
+        """TTFT of every deployment, shape (d,), in milliseconds, from the ``lines`` at its prompt length and output."""
+        count = self._brackets
+        of_ttft = lines.view(self._pair)[:count].take(self._knots[:count].searchsorted(ln_n + self._shift[0], "right"))
+        logarithms: Any = ln_n * of_ttft.imag
+        logarithms += of_ttft.real
+        result: Array = np.exp(logarithms, logarithms)
+        return result
+
+    def brackets(self) -> list[tuple[list[float], int, int]]:
+        """By deployment the knots between its brackets, and where in ``lines`` its first ones of TTFT and TPOT are."""
+        found, at = [], 0
+        for d in range(len(self.curves)):
+            knots = (self._knots[at:] - SHIFT * d).tolist()
+            knots = knots[: next(k for k, knot in enumerate(knots) if knot > SHIFT / 4)]
+            found.append((knots, 2 * at, 2 * (self._brackets + at)))
+            at += len(knots) + 1
+        return found
+
+    def among_coefficients(self) -> list[tuple[float, float, float]]:
+        """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
+        return [(context, read, pairs) for context, read, pairs in self._among.T.tolist()]
 
     def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
