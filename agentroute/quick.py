@@ -61,20 +61,15 @@ class Quick:
         table = fleet.block_table
         brackets = fleet.curves.brackets()
         gpu = (fleet.gpu_ms * MISS_PER_GPU_SECOND).tolist()
-        kinds = np.stack([table.count, table.block_tokens, table.held_tokens], axis=-1).transpose(1, 0, 2).tolist()
-        self._kinds = [
-            ([(count, block, held) for count, block, held in own if count], fixed)
-            for own, fixed in zip(kinds, table.fixed.tolist(), strict=True)
-        ]
         self._of = [
             _Of(
                 d,
                 *brackets[d],
                 float(fleet.slots[d]),
                 float(fleet.blocks[d]),
-                kinds[0][1] if len(kinds := self._kinds[d][0]) == 1 and kinds[0][2] == inf else 0.0,
+                kinds[0][1] if len(kinds := table.kinds[d][0]) == 1 and kinds[0][2] == inf else 0.0,
                 kinds[0][0] if kinds else 0.0,
-                self._kinds[d][1],
+                table.kinds[d][1],
                 gpu[d],
                 float(fleet.window_tokens[d]),
                 float(fleet.request_blocks[d]),
@@ -84,6 +79,7 @@ class Quick:
         ]
         self._among = fleet.curves.among_coefficients()
         self._bound: tuple[Any, _Bound] = None, []
+        self._table = table
         self._any_pool = fleet.any_known_pool
         self._from = [[of, *(other for other in self._of if other is not of)] for of in self._of]
         """All of them, one first."""
@@ -292,11 +288,7 @@ class Quick:
         """``Assessment.blocks_of`` at one deployment."""
         if not output_is_set:
             tokens = min(tokens, self._of[d].window_tokens)
-        kinds, fixed = self._kinds[d]
-        units: float = fixed
-        for count, block, held in kinds:
-            units -= count * (-(tokens if tokens < held else held) // block)
-        return units
+        return self._table.units_at(d, tokens)
 
     def _bound_by(self, queue: Queue) -> _Bound:
         """By deployment, of every request there that has a time to keep: what is left of it over its width, what a

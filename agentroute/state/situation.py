@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ from agentroute.task import Task
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(NamedTuple):
     """A request at a deployment: what it holds there, and what was predicted of it."""
 
     deployment: int
@@ -54,6 +53,9 @@ class Situation:
         self.idle = State(np.zeros(pools), np.zeros(pools))
         """With nothing going on."""
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
+        self._others = 0.0, False
+        """What others have in flight, and whether they have anything."""
+        self._grouped: tuple[Task | None, Hashable] = None, None
         self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
 
     def state(self, task: Task, now: float, closed: frozenset[int] | None = frozenset()) -> State:
@@ -69,7 +71,7 @@ class Situation:
             up[list(closed)] = False
         siblings, shared = 0, None
         if own and task.concurrency > 1:
-            group = group_of(task)
+            group = self._group(task)
             siblings = ledger.siblings(group)
             if task.shared_prefix_tokens and (pools := ledger.holds_shared((group, task.shared_prefix_tokens))):
                 shared = np.zeros(len(held), dtype=np.bool_)
@@ -106,7 +108,7 @@ class Situation:
     def take(self, task: Task, ask: Ask, state: State, there: There, now: float) -> Placed | None:
         """Hold what the task needs ``there``, as it was assessed in ``state``; ``None`` when it is not free."""
         d, pool = there.deployment, there.pool
-        group, marks = group_of(task), marks_of(task)
+        group, marks = self._group(task) if task.concurrency > 1 else None, marks_of(task)
         units, shared = there.units, None
         if task.shared_prefix_tokens and group is not None and self._fleet.keeps_prefixes[d]:
             # Siblings that say they share more, or less, do not share these blocks.
@@ -123,7 +125,7 @@ class Situation:
             group,
             shared=shared,
             resident=(ask.isl + ask.osl / 2.0) / 1_000.0,
-            foreign=float(self.foreign.current(now).blocks[pool]),
+            foreign=self.foreign.current(now).blocks.item(pool),
             at=now,
             prompt_blocks=self._fleet.block_table.units_at(d, ask.context_tokens),
             service_s=service_s if service_s == service_s else 0.0,
@@ -226,10 +228,24 @@ class Situation:
         ledger, others = self.ledger, self.foreign.current(now)
         held, in_flight, before = self._seen
         if ledger.held is not held or ledger.in_flight is not in_flight or others is not before:
-            together = ledger.in_flight + others.in_flight
-            self._merged = ledger.held + others.blocks, together, float(together.sum())
+            if others is not before:
+                self._others = float(others.in_flight.sum()), bool(others.in_flight.any() or others.blocks.any())
+            together, busy = (ledger.held, ledger.in_flight), float(ledger.total)
+            if self._others[1]:
+                together, busy = (
+                    (ledger.held + others.blocks, ledger.in_flight + others.in_flight),
+                    busy + self._others[0],
+                )
+            self._merged = *together, busy
             self._seen = ledger.held, ledger.in_flight, others
         return self._merged
+
+    def _group(self, task: Task) -> Hashable:
+        """``group_of``, which takes as long as ten other steps, once for each task that is placed."""
+        asked, group = self._grouped
+        if asked is not task:
+            self._grouped = task, (group := group_of(task))
+        return group
 
 
 def _pipelined(fleet: CompiledFleet) -> set[int]:
