@@ -120,9 +120,12 @@ class Assessment:
         """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``."""
         ask, state, curves = self.ask, self.state, self.fleet.curves
         if isinstance(ask.isl, np.ndarray):
-            loads = np.empty((2, *self.n_run.shape))
-            loads[0], loads[1] = self.n_first, self.n_run
-            np.log(loads, loads)
+            if self.n_first is self.n_run:
+                loads = np.log(self.n_run)
+            else:
+                loads = np.empty((2, *self.n_run.shape))
+                loads[0], loads[1] = self.n_first, self.n_run
+                np.log(loads, loads)
             times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
             loads = np.array((self.n_first, self.n_run))

@@ -8,6 +8,7 @@ the last digits would decide is left to ``Assessment``. All else about a decisio
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from math import exp, inf, log
 from typing import Any, NamedTuple
@@ -36,9 +37,8 @@ class _Of(NamedTuple):
     """One deployment."""
 
     d: int
-    knots: list[float]
+    knots: array[float]
     ttft_at: int
-    tpot_at: int
     slots: float
     blocks: float
     block_tokens: float
@@ -59,12 +59,12 @@ class Quick:
     def __init__(self, fleet: CompiledFleet) -> None:
         self._fleet, self._curves = fleet, fleet.curves
         table = fleet.block_table
-        brackets = fleet.curves.brackets()
+        axes = fleet.curves.axes()
         gpu = (fleet.gpu_ms * MISS_PER_GPU_SECOND).tolist()
         self._of = [
             _Of(
                 d,
-                *brackets[d],
+                *axes[d],
                 float(fleet.slots[d]),
                 float(fleet.blocks[d]),
                 kinds[0][1] if len(kinds := table.kinds[d][0]) == 1 and kinds[0][2] == inf else 0.0,
@@ -77,6 +77,7 @@ class Quick:
             )
             for d in range(len(fleet.deployments))
         ]
+        self._brackets = fleet.curves.brackets()
         self._among = fleet.curves.among_coefficients()
         self._bound: tuple[Any, _Bound] = None, []
         self._table = table
@@ -141,10 +142,11 @@ class Quick:
         grows = grown_tokens > fleet.least_window_tokens or grown_tokens > fleet.least_request_tokens
         chosen_from = narrow or long or grows or needs or allowed is not None or up is not None
         # Indexing an array takes three times as long as a view of its memory.
-        any_pool, steps, lines = self._any_pool, osl - 1.0, self._curves.lines(log(isl), log(osl)).data
+        any_pool, steps, blend = self._any_pool, osl - 1.0, self._curves.blend(log(isl), log(osl)).data
         if own_by is not None:
             thousands = isl / THOUSAND
             context, read, pairs = (isl + osl / 2.0) / THOUSAND, thousands / osl, thousands * thousands / osl
+        begins, per_length, to_tpot = self._brackets
         first_to_come = 1.0 if room_now else to_come
         most = inf
         best, least, least_rank, busiest, near, chosen = None, inf, 1 << 30, inf, False, -1
@@ -152,8 +154,7 @@ class Quick:
             (
                 d,
                 knots,
-                ttft_at,
-                tpot_at,
+                at,
                 slots,
                 blocks,
                 block_tokens,
@@ -201,8 +202,9 @@ class Quick:
                 first = n_run
             # How fast, and what it costs: as soon as it is more than elsewhere nothing else matters.
             ln_first = log(first)
-            at = ttft_at + 2 * bisect_right(knots, ln_first)
-            prefill_ms = exp(lines[at] + ln_first * lines[at + 1])
+            k = at + bisect_right(knots, ln_first)
+            low = blend[k]
+            prefill_ms = exp((ln_first - begins[k]) * per_length[k] * (blend[k + 1] - low) + low)
             if shares is not None:
                 prefill_ms *= shares[d]
             if factors_by is not None:
@@ -214,9 +216,13 @@ class Quick:
             if score > most:
                 continue
             ttft_ms = prefill_ms if backlog_by is None else prefill_ms + backlog_by[d]
-            ln_run = ln_first if first == n_run else log(n_run)
-            at = tpot_at + 2 * bisect_right(knots, ln_run)
-            tpot_ms = exp(lines[at] + ln_run * lines[at + 1])
+            if first == n_run:
+                ln_run = ln_first
+            else:
+                ln_run = log(n_run)
+                k = at + bisect_right(knots, ln_run)
+            low = blend[k + to_tpot]
+            tpot_ms = exp((ln_run - begins[k]) * per_length[k] * (blend[k + to_tpot + 1] - low) + low)
             if own_by is not None and resident_by is not None:
                 if count := own_by[d]:
                     by_context, by_read, by_pairs = self._among[d]
