@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute import misses
-from agentroute.compiled import UNKNOWN_CAPABILITY, Bools, CompiledFleet, Floats, Ints
-from agentroute.inputs import LOADS, Ask, Limit, Metric, State
+from agentroute import misses, ranking
+from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
+from agentroute.inputs import LOADS, Ask, Limit, Metric, State, There
+from agentroute.lazy import lazy
 from agentroute.origin import Origin
-from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.policy import Objective
 
 _LOADS = np.array(LOADS)
 
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
 
-SLO_STEP = 2 * UNKNOWN_CAPABILITY
-HARM = 2 * SLO_STEP
-MISSED = 2 * HARM
-INFEASIBLE = 2 * MISSED
-"""The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
-margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
-least rank wins; the objective decides within a rank."""
-
 SHARED_BY = 8.0
 """Requests that share a step, in reckoning what one costs; not those of the moment, or the fullest would be cheapest.
 Assumed."""
-HARMFUL = 0.5
-"""So many others that are expected to miss an SLO count in the rank."""
-
-_SLO_BOUNDS = np.array([1.0 - SLO_MARGIN, 1.0])
-_SLO_RANK = np.array([0, SLO_STEP, MISSED])
-_SCALE = 2.0 ** (30.0 * np.arange(INFEASIBLE))
-"""By rank what a score is multiplied by, so that one number orders by both: scores of one rank are less than 2^30
-apart. A power of two changes no digit of them."""
+# An array without an axis is a quicker operand than a number.
+_ZERO, _ONE, _SHARED_BY = np.array(0.0), np.array(1.0), np.array(SHARED_BY)
 
 
 class Assessment:
@@ -65,13 +51,15 @@ class Assessment:
         if fleet.replicated:
             to_come = np.ceil(to_come / fleet.endpoints)
         self.n: Floats = self.in_flight + to_come
-        self._waits = fleet.any_known_pool or _some(state.total + to_come > fleet.least_slots)
+        self._waits = _some(state.total + to_come > fleet.least_slots) or (
+            fleet.any_known_pool and np.count_nonzero(self.full > fleet.blocks) > 0
+        )
         self.n_run = self._running() if self._waits else self.n
         self.n_first = self._first(1.0 if room_now else to_come)
-        self._predict(self.in_flight + 1.0 if room_now else self.n)
+        self._predict()
         self._judge()
 
-    @cached_property
+    @lazy
     def units(self) -> Floats:
         """Blocks that one request would hold, beside those that siblings hold for it already."""
         units = self.blocks_of(self.ask.held_tokens)
@@ -80,12 +68,19 @@ class Assessment:
             units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
         return units
 
+    @lazy
+    def full(self) -> Floats:
+        """Blocks that would be held, were all siblings there."""
+        full: Floats = self.units * self.ask.concurrency
+        full += self.held
+        return full
+
     @property
     def least_units(self) -> Floats:
         """The same, if siblings held what they share everywhere."""
         return self.blocks_of(self.ask.held_tokens) - self.shared_units
 
-    @cached_property
+    @lazy
     def shared_units(self) -> Floats:
         """Whole blocks of the prefix that siblings share, where it would be held once for all of them."""
         return self.fleet.block_table.whole(self.ask.shared_tokens) * self.fleet.keeps_prefixes
@@ -99,15 +94,17 @@ class Assessment:
     def _running(self) -> Floats:
         """At most the slots, and those in flight with what the free blocks still take; one request can always run."""
         fleet = self.fleet
-        running = self.n
         if fleet.any_known_pool:
-            room = fleet.blocks - self.held
-            room = room / self.units
-            np.floor(room, out=room)
-            room += self.in_flight
-            running = np.minimum(running, room)
+            running: Floats = fleet.blocks - self.held
+            running = running / self.units
+            np.floor(running, running)
+            running += self.in_flight
+            running = np.minimum(running, self.n)
+        else:
+            running = self.n
         running = np.minimum(running, fleet.slots)
-        return np.maximum(running, 1.0, out=running)
+        np.maximum(running, _ONE, out=running)
+        return running
 
     def _first(self, to_come: Any) -> Floats:
         """Requests that the prompt competes with besides those of ``State.queue``: siblings, and those of others."""
@@ -117,25 +114,24 @@ class Assessment:
         first = first + to_come
         return np.minimum(first, self.n_run) if self._waits else first
 
-    def _predict(self, queue: Floats) -> None:
-        """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``.
-
-        Of ``queue`` requests, those that do not run at once wait. Where the request is to start now, the siblings that
-        come after it do not keep it waiting.
-        """
+    def _predict(self) -> None:
+        """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``."""
         ask, state, curves = self.ask, self.state, self.fleet.curves
         if isinstance(ask.isl, np.ndarray):
-            loads = np.empty((2, *self.n_run.shape))
-            loads[0], loads[1] = self.n_first, self.n_run
-        else:
-            loads = np.array((self.n_first, self.n_run))
-        np.log(loads, out=loads)
-        if isinstance(ask.isl, np.ndarray):
+            if self.n_first is self.n_run:
+                loads = np.log(self.n_run)
+            else:
+                loads = np.empty((2, *self.n_run.shape))
+                loads[0], loads[1] = self.n_first, self.n_run
+                np.log(loads, loads)
             times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
         else:
+            loads = np.array((self.n_first, self.n_run))
+            np.log(loads, loads)
             times = curves.at(log(ask.isl), log(ask.osl), loads)
-        reading = None if state.queue is None or state.queue.reading is None else self.at_pool(state.queue.reading)
+        queue = state.queue
         if state.resident is not None and state.own is not None:
+            reading = None if queue is None or queue.reading is None else self.at_pool(queue.reading)
             curves.among(times[1], ask.isl, ask.osl, self.at_pool(state.resident), self.at_pool(state.own), reading)
         if state.cached_tokens is not None:
             times[0] *= curves.cached_share(ask.isl, self.at_pool(state.cached_tokens))
@@ -144,25 +140,43 @@ class Assessment:
         if state.factors is not None:
             self.factors = of_load(state.factors, self.n_run)
             times *= self.factors
-        self.prefill_ms, self.tpot_ms = times
-        """``prefill_ms``: TTFT with no prompt of our own before it."""
+        # One by one: iterating over an array takes three times as long.
+        self.prefill_ms: Floats = times[0]
+        """TTFT with no prompt of our own before it."""
+        self.tpot_ms: Floats = times[1]
+        self.steps_ms: Floats = self.tpot_ms * (ask.osl - 1.0)
+        """From the first token to the last."""
         self.ttft_ms: Floats = self.prefill_ms
-        if state.queue is not None:
-            self.ttft_ms = self.prefill_ms + self.at_pool(state.queue.backlog_ms)
-        service = self.tpot_ms * (ask.osl - 1.0)
-        service += self.ttft_ms
-        self.service_ms: Floats = service
-        """E2E without the wait."""
-        self.e2e_ms: Floats = service
+        if queue is not None:
+            self.ttft_ms = self.prefill_ms + self.at_pool(queue.backlog_ms)
         self.wait_ms: Floats | None = None
         if self._waits:
-            wait = queue - self.n_run
-            np.maximum(wait, 0.0, out=wait)
-            wait *= service
-            wait /= self.n_run
-            self.wait_ms = wait
-            self.ttft_ms = self.ttft_ms + wait
-            self.e2e_ms = service + wait
+            self.wait_ms = self._wait()
+            self.ttft_ms = self.ttft_ms + self.wait_ms
+
+    def _wait(self) -> Floats:
+        """Of the requests that do not run at once, each waits for all that do. Where the request is to start now, the
+        siblings that come after it do not keep it waiting."""
+        self.service_ms = self.ttft_ms + self.steps_ms
+        if self.room_now:
+            wait: Floats = self.in_flight - self.n_run
+            wait += _ONE
+            np.maximum(wait, _ZERO, out=wait)
+        else:
+            wait = self.n - self.n_run
+        wait *= self.service_ms
+        wait /= self.n_run
+        return wait
+
+    @lazy
+    def service_ms(self) -> Floats:
+        """E2E without the wait."""
+        return self.ttft_ms + self.steps_ms
+
+    @lazy
+    def e2e_ms(self) -> Floats:
+        """Until the whole answer is there."""
+        return self.service_ms if self.wait_ms is None else self.service_ms + self.wait_ms
 
     def at_pool(self, of_pools: Floats) -> Floats:
         """An array over pools as one over deployments."""
@@ -172,11 +186,12 @@ class Assessment:
         """Who could take the task, and who keeps the SLOs."""
         fleet, ask, state = self.fleet, self.ask, self.state
         able: Bools | None = None
-        needed = ask.tokens if ask.output_is_set else ask.context_tokens + 1.0
+        tokens = ask.tokens
+        needed = tokens if ask.output_is_set else ask.context_tokens + 1.0
         if _some(needed > fleet.least_window_tokens):
             able = fleet.window_tokens >= needed
-        if _some(ask.tokens > fleet.least_request_tokens):
-            able = _and(able, self.blocks_of(ask.tokens) <= fleet.request_blocks)
+        if _some(tokens > fleet.least_request_tokens):
+            able = _and(able, self.blocks_of(tokens) <= fleet.request_blocks)
         rank = fleet.pool_rank
         if ask.needs:
             offered, unknown = fleet.capability_mask(ask.needs)
@@ -212,24 +227,17 @@ class Assessment:
         self.feasible = _and(able, free) if free is not None else able
         """Those of them that can take it now; ``None``: all."""
 
-    @cached_property
+    @lazy
     def rank(self) -> Ints:
         """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
-        rank = self.known_rank
-        if self.used is not None:
-            # NaN sorts last: it ranks with the missed ones.
-            rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))
-        harm = self.harm
-        if harm is not None:
-            rank = rank + (harm > HARMFUL) * HARM
-        return rank
+        return ranking.rank(self)
 
-    @cached_property
+    @lazy
     def own_miss(self) -> Floats | None:
         """How likely the task is to miss an SLO of its own; ``None``: it has none."""
         return misses.own(self)
 
-    @cached_property
+    @lazy
     def harm(self) -> Floats | None:
         """How many others are expected to miss an SLO because of it, soon; ``None``: nobody there has one."""
         return misses.harm(self)
@@ -260,33 +268,29 @@ class Assessment:
 
     def order(self, objective: Objective) -> NDArray[np.intp]:
         """Feasible deployments, best first: by rank, within a rank by the objective, of equals the less busy one."""
-        score, rank = objective(self), self.known_rank
-        if not objective.weighs_slos:
-            rank = self.rank
-            if self.used is not None:
-                score = np.where(rank < MISSED, score, self.used)
-        if self.feasible is not None:
-            rank = np.where(self.feasible, rank, INFEASIBLE)
-        ranked = np.lexsort((self.in_flight, score, rank))
-        return ranked[: len(ranked) if self.feasible is None else int(self.feasible.sum())]
+        return ranking.order(self, objective)
 
     def best(self, objective: Objective) -> int | None:
         """The first of ``order``; ``None`` when nothing is feasible."""
-        score = objective(self)
-        rank = self.known_rank if objective.weighs_slos else self.rank
-        key = score * _SCALE.take(rank)
-        if self.feasible is not None:
-            key = np.where(self.feasible, key, np.inf)
-        least = np.fmin.reduce(key)
-        equal = key == least
-        # One that lacks nothing and has no equal. All else (nothing is known, equals, SLOs that are missed, and are
-        # then compared by how far) is sorted.
-        if 0.0 < least < np.inf and np.count_nonzero(equal) == 1 and not rank[best := int(equal.argmax())]:
-            return best
-        ordered = self.order(objective)
-        return int(ordered[0]) if len(ordered) else None
+        return ranking.best(self, objective)
 
-    @cached_property
+    def there(self, d: int) -> There:
+        """What the task meets at deployment ``d``."""
+        wait_ms = 0.0 if self.wait_ms is None else self.wait_ms.item(d)
+        return There(
+            d,
+            self.pool.item(d),
+            self.units.item(d),
+            self.prefill_ms.item(d),
+            self.tpot_ms.item(d),
+            self.ttft_ms.item(d) - wait_ms,
+            self.service_ms.item(d),
+            wait_ms,
+            self.n_run.item(d),
+            (1.0, 1.0) if self.factors is None else (self.factors.item(0, d), self.factors.item(1, d)),
+        )
+
+    @lazy
     def cost_usd(self) -> Floats:
         """US dollars for one request: its share of the accelerators' time at this load, or its tokens' price."""
         fleet, ask = self.fleet, self.ask
@@ -298,7 +302,8 @@ class Assessment:
     def gpu_seconds(self) -> Floats:
         """Accelerator-seconds that the request takes about: until its first token, which it has for itself, and its
         share of the steps after that, of ``SHARED_BY``."""
-        seconds: Floats = self.tpot_ms * (self.ask.osl - 1.0) / np.maximum(self.n_run, SHARED_BY)
+        seconds: Floats = np.maximum(self.n_run, _SHARED_BY)
+        seconds = self.steps_ms / seconds
         seconds += self.prefill_ms
         seconds *= self.fleet.gpu_ms
         return seconds
@@ -307,11 +312,11 @@ class Assessment:
         """Whether the load at deployment ``d`` is outside the measured ones, or rests on filled cells between them."""
         return bool(self._extrapolated[d])
 
-    @cached_property
+    @lazy
     def _extrapolated(self) -> Bools:
         return self.fleet.bands.support(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run)) < SUPPORTED
 
-    @cached_property
+    @lazy
     def said(self) -> dict[str, list[str]]:
         """What objectives say of every deployment, by name, as far as they were asked for an explanation."""
         return {}
@@ -322,7 +327,7 @@ class Assessment:
         derived = curve is not None and not curve.is_measured
         return "derived" if derived else self.fleet.deployments[d].profile.latency_origin
 
-    @cached_property
+    @lazy
     def bands(self) -> Mapping[Metric, Floats]:
         """By metric half-widths of the 80 % bands, as fractions of the mean; NaN where there is no curve."""
         ttft, tpot = self.fleet.bands.at(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run))
@@ -330,6 +335,19 @@ class Assessment:
         # What moves with the version moves both alike.
         e2e = np.hypot(share * ttft, (1.0 - share) * tpot) + wider
         return {"ttft_ms": ttft + wider, "tpot_ms": tpot + wider, "e2e_ms": e2e}
+
+
+class Late(NamedTuple):
+    """What an assessment is made of, for one that is only made when somebody asks."""
+
+    fleet: CompiledFleet
+    ask: Ask
+    state: State
+    room_now: bool
+
+    def __call__(self, _: object = None) -> Assessment:
+        """The assessment."""
+        return Assessment(self.fleet, self.ask, self.state, room_now=self.room_now)
 
 
 def of_load(factors: Floats, n: Floats) -> Floats:
@@ -340,7 +358,7 @@ def of_load(factors: Floats, n: Floats) -> Floats:
 
 def _some(condition: bool | Bools) -> bool:
     """Whether it holds of any task."""
-    return condition if isinstance(condition, bool) else bool(condition.any())
+    return condition if isinstance(condition, bool) else bool(np.count_nonzero(condition))
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

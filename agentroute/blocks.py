@@ -34,6 +34,8 @@ class BlockTable:
     """Blocks of a sequence of any length: pages of states, and one for a window that begins inside a block."""
     plain: bool
     """True when every deployment has one kind, that holds all."""
+    kinds: tuple[tuple[tuple[tuple[float, float, float], ...], float], ...]
+    """The same by deployment: (count, block, held) of each kind, and the fixed blocks."""
 
     @classmethod
     def of(cls, pools: Sequence[KvPool | None]) -> BlockTable:
@@ -43,21 +45,33 @@ class BlockTable:
         rows = np.array([own + [_NONE] * (most - len(own)) for own, _ in kinds], dtype=np.float64).transpose(2, 1, 0)
         fixed = np.array([blocks for _, blocks in kinds], dtype=np.float64)
         plain = most == 1 and not fixed.any() and bool((rows[0] == 1.0).all() and np.isinf(rows[2]).all())
-        return cls(rows[0].copy(), rows[1].copy(), rows[2].copy(), fixed, plain)
+        by_deployment = tuple((tuple(own), own_fixed) for own, own_fixed in kinds)
+        return cls(rows[0].copy(), rows[1].copy(), rows[2].copy(), fixed, plain, by_deployment)
 
     def units(self, tokens: Floats | float) -> Floats:
         """Blocks of ``tokens`` tokens in every deployment."""
         if self.plain:
             return np.asarray(np.ceil(tokens / self.block_tokens[0]))
-        blocks = self.fixed
-        for count, block, held in zip(self.count, self.block_tokens, self.held_tokens, strict=True):
-            blocks = blocks + count * np.ceil(np.minimum(tokens, held) / block)
-        return np.asarray(blocks)
+        if isinstance(tokens, np.ndarray) and tokens.ndim > 1:
+            blocks = self.fixed
+            for count, block, held in zip(self.count, self.block_tokens, self.held_tokens, strict=True):
+                blocks = blocks + count * np.ceil(np.minimum(tokens, held) / block)
+            return np.asarray(blocks)
+        filled = np.minimum(self.held_tokens, tokens)
+        filled /= self.block_tokens
+        np.ceil(filled, filled)
+        filled *= self.count
+        of_kinds: Floats = self.fixed + filled[0]
+        for kind in range(1, len(filled)):
+            of_kinds += filled[kind]
+        return of_kinds
 
     def units_at(self, d: int, tokens: float) -> int:
         """The same of deployment ``d`` alone."""
-        filled = self.count[:, d] * np.ceil(np.minimum(tokens, self.held_tokens[:, d]) / self.block_tokens[:, d])
-        return int(self.fixed[d] + filled.sum())
+        kinds, units = self.kinds[d]
+        for count, block, held in kinds:
+            units -= count * (-(tokens if tokens < held else held) // block)
+        return int(units)
 
     def whole(self, tokens: Floats | float) -> Floats:
         """Blocks that ``tokens`` tokens fill in layers that hold everything: those that sequences with an equal

@@ -72,6 +72,8 @@ class CompiledFleet:
     """By pool what its prefix cache holds: 0 where it has none, ``None`` where nobody says."""
     pool_rank: Ints
     """0 where the pool is known, 1 where not: an unknown pool is eligible, after the known ones, if there are any."""
+    any_pool_rank: bool
+    """False where all of that is 0."""
     any_known_pool: bool
     capability_masks: dict[int, tuple[Bools, Ints]]
     """By needed bits, which deployments do not lack them, and the rank of those that may; filled as tasks come."""
@@ -127,6 +129,7 @@ class CompiledFleet:
             keeps_prefixes=np.array([_keeps_prefixes(d) is True for d in deployments]),
             cache_tokens=_cache_tokens(deployments, indices, pool_blocks),
             pool_rank=np.array([any_known and pool is None for pool in known], dtype=np.int64),
+            any_pool_rank=any_known and any(pool is None for pool in known),
             any_known_pool=any_known,
             capability_masks={},
             offers=np.array([_bits(d, True) for d in deployments], dtype=np.int64),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from agentroute.assessment import Assessment
+from agentroute.assessment import Assessment, Late
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import CompiledFleet
 from agentroute.errors import UnknownNameError
@@ -72,16 +72,36 @@ class Decision:
     """Its model; ``None`` when nobody named it."""
     decided_at: float = field(compare=False)
     """The router's clock at the decision, in seconds."""
-    _on: Assessment | Callable[[Task], Assessment] = field(repr=False, compare=False)
+    _on: Assessment | Late | Callable[[Task], Assessment] = field(repr=False, compare=False)
     """What it was decided on; of a decision among many, what works it out."""
     _best: int = field(repr=False, compare=False)
     _by: Objective = field(repr=False, compare=False)
+    chosen: Deployment = field(repr=False, compare=False)
+    """The chosen deployment."""
 
     @classmethod
-    def of(cls, task: Task, by: Objective, assessment: Assessment, best: int, now: float) -> Decision:
-        """The decision for deployment number ``best`` of an assessment."""
-        chosen = assessment.fleet.deployments[best]
-        return cls(task, by.name, chosen.name, chosen.model_name, now, assessment, best, by)
+    def of(
+        cls,
+        task: Task,
+        by: Objective,
+        on: Assessment | Late | Callable[[Task], Assessment],
+        chosen: Deployment,
+        best: int,
+        now: float,
+    ) -> Decision:
+        """The decision for the deployment ``chosen``, number ``best``; of an assessment, or of what works it out."""
+        made: Decision = _new(cls)
+        # Half as long as the constructor of a frozen value.
+        _set_task(made, task)
+        _set_objective(made, by.name)
+        _set_deployment(made, chosen.name)
+        _set_model(made, chosen.model_name)
+        _set_decided_at(made, now)
+        _set_on(made, on)
+        _set_best(made, best)
+        _set_by(made, by)
+        _set_chosen(made, chosen)
+        return made
 
     @classmethod
     def each(
@@ -110,6 +130,7 @@ class Decision:
             "_on": repeat(on),
             "_best": best,
             "_by": repeat(by),
+            "chosen": map(deployments.__getitem__, best),
         }
         for name, values in fields.items():
             deque(map(getattr(cls, name).__set__, made, values), maxlen=0)
@@ -123,16 +144,11 @@ class Decision:
         return self._on
 
     @property
-    def chosen(self) -> Deployment:
-        """The chosen deployment."""
-        return self._assessment.fleet.deployments[self._best]
-
-    @property
     def url(self) -> str | None:
         """The base URL of the chosen endpoint; ``None`` when the deployment has none."""
         urls = self.chosen.urls
-        if not urls:
-            return None
+        if len(urls) < 2:
+            return urls[0] if urls else None
         return urls[self._assessment.fleet.pools[self._best].index(int(self._assessment.pool[self._best]))]
 
     @property
@@ -231,6 +247,12 @@ class Decision:
             standing=self._standing(d),
             sources=at_load(known(a.fleet, d).sources, deployment, [one for one in (ttft, tpot) if one is not None]),
         )
+
+
+_new = object.__new__
+(
+    _set_task, _set_objective, _set_deployment, _set_model, _set_decided_at, _set_on, _set_best, _set_by, _set_chosen
+) = (getattr(Decision, one.name).__set__ for one in fields(Decision))  # fmt: skip
 
 
 class _Stands:

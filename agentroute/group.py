@@ -78,10 +78,10 @@ def _placed(
     state = situation.group_state(task, now, elsewhere)._replace(siblings=0)
     siblings = float(left * fleet.endpoints[site.index])
     there = Assessment(fleet, ask._replace(concurrency=siblings), state, room_now=True)
-    placed = situation.take(task, there, site.index, now)
+    placed = situation.take(task, there.ask, state, there.there(site.index), now)
     if placed is None:
         raise AssertionError("a group was placed where there is no room")
-    return Decision.of(task, objective, there, site.index, now), placed
+    return Decision.of(task, objective, there, fleet.deployments[site.index], site.index, now), placed
 
 
 class Group:

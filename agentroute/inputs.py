@@ -107,3 +107,23 @@ class State(NamedTuple):
     """Where the prefix that the task shares with siblings is held already; ``None``: nowhere."""
     factors: Floats | None = None
     """What was seen over what was predicted, shape (2, d, load regions); ``None``: nothing was seen."""
+
+
+class There(NamedTuple):
+    """What a task meets where it is placed; times are milliseconds."""
+
+    deployment: int
+    pool: int
+    units: float
+    """Blocks that one request holds, beside those that siblings hold for it already."""
+    prefill_ms: float
+    """TTFT with no prompt of our own before it."""
+    tpot_ms: float
+    ttft_ms: float
+    """TTFT behind the prompts of our own, without the wait for a place."""
+    service_ms: float
+    """E2E without that wait."""
+    wait_ms: float
+    n_run: float
+    factors: tuple[float, float]
+    """By what the curves' TTFT and TPOT were multiplied."""

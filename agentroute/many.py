@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.assessment import HARMFUL, INFEASIBLE, MISSED, Assessment
+from agentroute.assessment import Assessment
 from agentroute.inputs import State
 from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.ranking import HARMFUL, INFEASIBLE, MISSED
 from agentroute.state.corrections import context_region
 from agentroute.state.situation import Situation, group_of
 from agentroute.task import Slo, Task

@@ -20,11 +20,22 @@ STALL_SHARE = 0.85
 steps that answer, which makes these longer. Assumed; engines that chunk prompts finely come nearer to a half."""
 ROOM_WIDTH = 0.25
 """The same for what a request can lose while it is answered, of which less is known. Assumed."""
+MOST_EXCESS = 500.0
+"""Beyond that ``exp`` overflows, and a chance is none."""
+
+# An array without an axis is a quicker operand than a number.
+_ZERO, _ONE, _MOST, _OWN_WIDTH = (np.array(value) for value in (0.0, 1.0, MOST_EXCESS, OWN_WIDTH))
 
 
 def own(a: Assessment) -> Floats | None:
     """How likely the task is to miss an SLO of its own; ``None``: it has none. What is unknown counts as missed."""
-    return None if a.used is None else np.fmin(_chance((a.used - 1.0) / OWN_WIDTH), 1.0)
+    if a.used is None:
+        return None
+    over: Floats = a.used - _ONE
+    over /= _OWN_WIDTH
+    chance = _chance(over)
+    np.fmin(chance, _ONE, out=chance)
+    return chance
 
 
 def harm(a: Assessment) -> Floats | None:
@@ -67,8 +78,8 @@ def _by_pool(bound: Ints, of_requests: Floats, pools: int) -> Floats:
 
 def _chance(excess: Floats) -> Floats:
     """The logistic function: a half at 0."""
-    np.negative(excess, out=excess)
-    np.minimum(excess, 500.0, out=excess)
-    np.exp(excess, out=excess)
-    excess += 1.0
-    return np.reciprocal(excess, out=excess)
+    np.negative(excess, excess)
+    np.minimum(excess, _MOST, out=excess)
+    np.exp(excess, excess)
+    excess += _ONE
+    return np.reciprocal(excess, excess)

@@ -33,6 +33,10 @@ MISS_PER_POOL = 0.02
 """What a whole KV pool counts against one."""
 
 
+# An array without an axis is a quicker operand than a number.
+_GPU_SECOND, _POOL = np.array(MISS_PER_GPU_SECOND), np.array(MISS_PER_POOL)
+
+
 @dataclass(frozen=True, slots=True)
 class Objective:
     """A score with its name.
@@ -55,19 +59,18 @@ def fit(a: Assessment) -> NDArray[np.float64]:
 
     So a task that keeps its SLOs anywhere goes where least is lost by it, and one that keeps them nowhere, too.
     """
-    score = a.gpu_seconds * MISS_PER_GPU_SECOND
+    score: NDArray[np.float64] = a.gpu_seconds * _GPU_SECOND
     if a.fleet.any_known_pool:
-        full = a.units * a.ask.concurrency
-        full += a.held
-        full /= a.fleet.blocks
-        full *= MISS_PER_POOL
+        full = a.full / a.fleet.blocks
+        full *= _POOL
         score += full
-    if a.own_miss is not None:
-        score += a.own_miss
+    own_miss, harm = a.own_miss, a.harm
+    if own_miss is not None:
+        score += own_miss
     else:
         score += a.e2e_ms * (0.001 * MISS_PER_SECOND)
-    if a.harm is not None:
-        score += a.harm
+    if harm is not None:
+        score += harm
     return score
 
 

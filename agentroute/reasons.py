@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentroute.assessment import HARM, MISSED, SLO_STEP, Assessment
+from agentroute.assessment import Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -19,6 +19,7 @@ from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, Objective
 from agentroute.profile import Profile
+from agentroute.ranking import HARM, MISSED, SLO_STEP
 from agentroute.serving import closed_loop
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}

@@ -238,7 +238,7 @@ def replay(
     best = assessment.best(by)
     if best is None:
         raise refusal(task, by, assessment, read.decided_at)
-    return Decision.of(task, by, assessment, best, read.decided_at)
+    return Decision.of(task, by, assessment, fleet.deployments[best], best, read.decided_at)
 
 
 def _read(record: object) -> Record:

@@ -13,19 +13,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from agentroute.asks import Asks, Quality
-from agentroute.assessment import MISSED, Assessment
+from agentroute.assessment import Assessment, Late
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
 from agentroute.fanout import spread
 from agentroute.fleet import Fleet
 from agentroute.group import Group, first_wave
-from agentroute.inputs import Ask, State
+from agentroute.inputs import Ask, State, There
 from agentroute.lease import Lease
 from agentroute.many import Batch, batched, best_of_each
 from agentroute.outcome import Outcome
-from agentroute.policy import Objective, Score
+from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.policy import objective as objective_by_name
+from agentroute.quick import Quick
+from agentroute.ranking import MISSED
 from agentroute.refusal import refusal
 from agentroute.route import Route
 from agentroute.spread import Spread, as_sibling
@@ -39,6 +41,8 @@ from agentroute.waiting import Delay, Ticket, Waiting
 if TYPE_CHECKING:
     from agentroute.admission import Admission
     from agentroute.doctor.finding import Finding
+
+FIT = OBJECTIVES["fit"]
 
 
 class Router:
@@ -71,6 +75,7 @@ class Router:
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._own = {name: Objective(name, score) for name, score in objectives.items()}
+        self._quick = Quick.of(self._compiled)
         self._situation = Situation(self._compiled)
         self._waiting = Waiting(self._place, self._room, self._clock)
         self._lock = threading.Lock()
@@ -113,11 +118,18 @@ class Router:
 
     def _decide(self, task: Task, state: State, now: float) -> Decision:
         ask, _, objective = self._ask(task)
-        assessment = Assessment(self._compiled, ask, state, room_now=False)
-        best = assessment.best(objective)
-        if best is None:
+        fleet = self._compiled
+        if self._quick is not None and objective is FIT:
+            there = self._quick.best(ask, state, room_now=False)
+            if there is not None:
+                best = there.deployment
+                on = Late(fleet, ask, state, False)
+                return Decision.of(task, objective, on, fleet.deployments[best], best, now)
+        assessment = Assessment(fleet, ask, state, room_now=False)
+        found = assessment.best(objective)
+        if found is None:
             raise refusal(task, objective, assessment, now)
-        return Decision.of(task, objective, assessment, best, now)
+        return Decision.of(task, objective, assessment, fleet.deployments[found], found, now)
 
     def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
         """What ``decide`` says of each task, all at this moment; a task that nothing can take has its refusal there.
@@ -179,10 +191,13 @@ class Router:
         with self._lock:
             now = self._now()
             state = self._situation.state(task, now)
+            found = self._leased(task, objective, ask, state, now)
+            if found is not None:
+                return found
             assessment = Assessment(self._compiled, ask, state, room_now=True)
             best = assessment.best(objective)
             if best is not None:
-                return self._lease(task, objective, assessment, best, now)
+                return self._lease(task, objective, assessment, assessment.there(best), now)
         raise refusal(task, objective, assessment, now)
 
     def spread(self, task: Task, *, fanout: int) -> Spread:
@@ -342,9 +357,15 @@ class Router:
         ask, _, objective = self._ask(task, waited_s)
         with self._lock:
             now = self._now()
-            assessment = Assessment(self._compiled, ask, self._situation.state(task, now, closed), room_now=True)
+            state = self._situation.state(task, now, closed)
+            found = self._leased(task, objective, ask, state, now)
+            if found is not None:
+                return found
+            assessment = Assessment(self._compiled, ask, state, room_now=True)
             best = self._where(task, assessment, objective)
-            return best if isinstance(best, Delay) else self._lease(task, objective, assessment, best, now)
+            if isinstance(best, Delay):
+                return best
+            return self._lease(task, objective, assessment, assessment.there(best), now)
 
     def _where(self, task: Task, assessment: Assessment, objective: Objective) -> int | Delay:
         """The deployment that a waiting task is placed at now, or why none."""
@@ -369,9 +390,19 @@ class Router:
             held = self._situation.held(self._now())
         return bool((held.take(fleet.first_pool) + delay.blocks <= fleet.blocks).any())
 
-    def _lease(self, task: Task, objective: Objective, assessment: Assessment, best: int, now: float) -> Lease:
+    def _leased(self, task: Task, objective: Objective, ask: Ask, state: State, now: float) -> Lease | None:
+        """A lease on what plain numbers find; ``None`` where arrays must be asked."""
+        if self._quick is None or objective is not FIT:
+            return None
+        there = self._quick.best(ask, state, room_now=True)
+        if there is None:
+            return None
+        return self._lease(task, objective, Late(self._compiled, ask, state, True), there, now)
+
+    def _lease(self, task: Task, objective: Objective, on: Assessment | Late, there: There, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""
-        placed = self._situation.take(task, assessment, best, now)
+        placed = self._situation.take(task, on.ask, on.state, there, now)
         if placed is None:
             raise AssertionError("a deployment was chosen that has no room")
-        return Lease(self, Decision.of(task, objective, assessment, best, now), placed)
+        best = there.deployment
+        return Lease(self, Decision.of(task, objective, on, self._compiled.deployments[best], best, now), placed)

@@ -10,6 +10,7 @@ A large fleet's logarithms are kept in single precision: a ten-thousandth of a p
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from math import exp
@@ -25,43 +26,50 @@ from agentroute.latency.physics import FAR_TPOT, FAR_TTFT, THOUSAND, tpot_terms,
 Array = NDArray[np.float64]
 
 SHIFT = 1024.0
-"""Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``."""
+"""Above any logarithm that can occur: deployment d's concurrency axis is found at ``SHIFT * d``, that of TPOT at
+``SHIFT * (deployments + d)``."""
 
-MOST_BYTES = 46 * 1_024
+EARLY = 1e-8
+"""So much before its knot a bracket begins: a load at the knot is in it, however its logarithm was rounded."""
+
+MOST_BYTES = 25 * 1_024
 """Most memory of the rows, for each deployment. Where the union of knots would take more, the nearest are merged."""
 SMALL_BYTES = 1_024 * 1_024
 """A small fleet may take so much in all: it passes through every measured point, in double precision."""
 
-_BYTES_PER_BRACKET = 4 * 4
+_BYTES_PER_KNOT = 2 * 4
 
 
 class CurveTable:
     """Curves of ``d`` deployments; a deployment without one answers NaN.
 
-    ``_rows`` has shape (isl * osl, 2 * m * 2) over TTFT and TPOT and the m concurrency brackets of all deployments. In
-    each bracket a value is a line in ln n: an intercept and a slope, side by side, so that they are fetched as one
-    (``_pair``: the real and the imaginary part).
+    ``_rows`` has shape (isl * osl, 2 * m) over TTFT and TPOT and the m concurrency knots of all deployments. Between
+    two knots a value is a line in ln n.
     """
 
     def __init__(self, curves: Sequence[Curve | None]) -> None:
         self.curves = tuple(curves)
         known = [curve for curve in self.curves if curve is not None]
         axes = [_NO_AXIS if curve is None else curve.axes[2] for curve in self.curves]
-        self._brackets = sum(len(axis) - 1 for axis in axes)
+        self._count = sum(map(len, axes))
         most = max(MOST_BYTES * len(axes), SMALL_BYTES)
-        cells = max(4, most // (_BYTES_PER_BRACKET * self._brackets))
+        cells = max(4, most // (_BYTES_PER_KNOT * self._count))
         self._isl, self._osl = _union([curve.axes[0] for curve in known], [curve.axes[1] for curve in known], cells)
         self._isl_places, self._osl_places = self._isl.tolist(), self._osl.tolist()
-        # Interior knots tell the brackets apart; the last one of each deployment separates it from the next.
-        ends = [[*axis[1:-1], SHIFT / 2] for axis in axes]
-        self._knots = np.concatenate([np.array(knots) + SHIFT * d for d, knots in enumerate(ends)])
-        self._shift = SHIFT * np.arange(len(axes))
-        lines = [self._lines(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
-        rows = np.concatenate(lines, axis=3).reshape(len(self._isl) * len(self._osl), 2, 2, -1)
-        small = 2 * _BYTES_PER_BRACKET * rows.shape[0] * self._brackets <= SMALL_BYTES
+        # Interior knots tell the brackets apart; what follows separates each deployment from the next, and leaves a
+        # place for its last knot. TPOT's brackets come after those of TTFT.
+        ends = [[*axis[1:-1], SHIFT / 2, SHIFT / 2] for axis in axes]
+        self._knots = np.concatenate([np.array(knots) - EARLY + SHIFT * d for d, knots in enumerate(ends * 2)])
+        self._shift = SHIFT * np.arange(2.0 * len(axes)).reshape(2, -1)
+        self._begins = np.concatenate(axes * 2)
+        """Where the bracket after each knot begins."""
+        self._per_length = np.concatenate([1.0 / np.append(np.diff(axis), np.inf) for axis in axes * 2])
+        """One over its length."""
+        values = [self._values(curve, axis) for curve, axis in zip(self.curves, axes, strict=True)]
+        rows = np.concatenate(values, axis=3).reshape(len(self._isl) * len(self._osl), -1)
+        small = 2 * _BYTES_PER_KNOT * rows.shape[0] * self._count <= SMALL_BYTES
         self._real: Any = np.float64 if small else np.float32
-        self._pair: Any = np.complex128 if small else np.complex64
-        self._rows = np.ascontiguousarray(rows.transpose(0, 2, 3, 1), self._real).reshape(len(rows), -1)
+        self._rows = np.ascontiguousarray(rows, self._real)
         self._coefficients, self._least = (
             (
                 np.array([_NO_TTFT if curve is None else getattr(curve.ttft, name) for curve in self.curves]),
@@ -90,27 +98,57 @@ class CurveTable:
         ``cached_tokens`` of each prompt are in the KV cache already; ``resident_tokens`` are there of all requests
         together, where it is not n times the mean context. Both change the times by what their physics says.
         """
-        isl, osl, rows = self._isl_places, self._osl_places, self._rows
-        i = min(max(bisect_right(isl, ln_isl) - 1, 0), len(isl) - 2)
-        j = min(max(bisect_right(osl, ln_osl) - 1, 0), len(osl) - 2)
-        u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
-        v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
-        first = i * len(osl) + j
-        last = first + len(osl)
-        weights = np.array((1.0 - u - v + u * v, v - u * v, u - u * v, u * v), self._real)
-        blend = weights[:2].dot(rows[first : first + 2])
-        blend += weights[2:].dot(rows[last : last + 2])
+        blend = self.blend(ln_isl, ln_osl)
         if ln_n.ndim == 1:
             ln_n = np.array((ln_n, ln_n))
-        brackets = self._knots.searchsorted(ln_n + self._shift, "right")
-        brackets[1] += self._brackets
-        lines = blend.view(self._pair).take(brackets)
-        logarithms: Any = ln_n * lines.imag  # in double precision, as ln_n is
-        logarithms += lines.real
-        result: Array = np.exp(logarithms, out=logarithms)
+        places = ln_n + (self._shift if ln_n.ndim == 2 else self._shift[:, None])
+        brackets = self._knots.searchsorted(places, "right")
+        logarithms: Any = ln_n - self._begins.take(brackets)
+        logarithms *= self._per_length.take(brackets)
+        low = blend.take(brackets)
+        # In double precision, as ln_n is.
+        logarithms *= np.subtract(blend[1:].take(brackets), low, dtype=np.float64)
+        logarithms += low
+        result: Array = np.exp(logarithms, logarithms)
         if cached_tokens or resident_tokens is not None:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
+
+    def blend(self, ln_isl: float, ln_osl: float) -> Any:
+        """Logarithms at every knot of concurrency, at one prompt length and output, shape (2 * m,): TTFT before TPOT,
+        of each deployment after deployment (``axes``)."""
+        isl, osl, rows = self._isl_places, self._osl_places, self._rows
+        across = len(osl)
+        i = bisect_right(isl, ln_isl, 1, len(isl) - 1) - 1
+        j = bisect_right(osl, ln_osl, 1, across - 1) - 1
+        u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
+        v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
+        first = i * across + j
+        last = first + across
+        both = u * v
+        weights = np.array((1.0 - u - v + both, v - both, u - both, both), self._real)
+        blend = weights[:2].dot(rows[first : first + 2])
+        blend += weights[2:].dot(rows[last : last + 2])
+        return blend
+
+    def axes(self) -> list[tuple[array[float], int]]:
+        """By deployment the knots between its brackets, and where its first place in ``blend`` is, for TTFT."""
+        found, at = [], 0
+        for d in range(len(self.curves)):
+            knots = (self._knots[at:] - SHIFT * d).tolist()
+            knots = knots[: next(k for k, knot in enumerate(knots) if knot > SHIFT / 4)]
+            found.append((array("d", knots), at))
+            at += len(knots) + 2
+        return found
+
+    def brackets(self) -> tuple[memoryview, memoryview, int]:
+        """By place in ``blend`` where the bracket after it begins and one over its length, and how many places later
+        TPOT's are. As memory, since indexing an array takes three times as long."""
+        return self._begins.data, self._per_length.data, self._count
+
+    def among_coefficients(self) -> list[tuple[float, float, float]]:
+        """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
+        return [(context, read, pairs) for context, read, pairs in self._among.T.tolist()]
 
     def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
@@ -119,25 +157,38 @@ class CurveTable:
         In the table's precision: in single, within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
+        row, across, both = 2 * self._count, len(self._osl), u * v
+        first = ((i * across + j) * row)[:, None]
+        # In the order of the corners: what is left of 1, and where each is, seen from the one before.
+        weights = (1.0 - u - v + both, v - both, u - both, both)
+        steps = (0, row, (across - 1) * row, row)
         if ln_n.ndim == 2:
-            ln_n = np.array((ln_n, ln_n))
-        brackets, across = 2 * self._brackets, len(self._osl)
-        weights = np.stack((1.0 - u - v + u * v, v - u * v, u - u * v, u * v)).astype(self._real)
-        places = self._knots.searchsorted(ln_n + self._shift, side="right")
-        places[1] += self._brackets
-        places += ((i * across + j) * brackets)[:, None]
-        cells, flat = self._rows.reshape(-1).view(self._pair), (2, len(i), -1)
-        blend = cells.take(places).view(self._real).reshape(flat)
-        blend *= weights[0][:, None]
-        for weight, step in zip(weights[1:], (brackets, (across - 1) * brackets, brackets), strict=True):
+            # The axes of TTFT and TPOT are the same.
+            brackets = self._knots[: self._count].searchsorted(ln_n + self._shift[0], "right")
+            places = np.empty((2, *ln_n.shape), np.intp)
+            np.add(brackets, first, places[0])
+            np.add(places[0], self._count, places[1])
+        else:
+            brackets = self._knots.searchsorted(ln_n + self._shift[:, None], "right")
+            places = brackets + first
+        share = ln_n - self._begins.take(brackets)
+        share *= self._per_length.take(brackets)
+        values = self._rows.reshape(-1)
+        # Arrays of this size are dear to make, so they are used again; "clip" takes less time than to check.
+        low, high = np.zeros(places.shape, self._real), np.zeros(places.shape, self._real)
+        corner = np.empty(places.shape, self._real)
+        for weight, step in zip(weights, steps, strict=True):
             places += step
-            corner = cells.take(places).view(self._real).reshape(flat)
-            corner *= weight[:, None]
-            blend += corner
-        lines = blend.view(self._pair)
-        logarithms = lines.imag * ln_n.astype(self._real)
-        logarithms += lines.real
-        times: Array = np.exp(logarithms, out=logarithms).astype(np.float64)
+            part = weight.astype(self._real)[:, None]
+            for total, ends in ((low, values), (high, values[1:])):
+                ends.take(places, out=corner, mode="clip")
+                np.multiply(corner, part, corner)
+                np.add(total, corner, total)
+        logarithms: Any = high
+        logarithms -= low
+        logarithms *= share.astype(self._real)
+        logarithms += low
+        times: Array = np.exp(logarithms, logarithms).astype(np.float64)
         return times
 
     def _changed(
@@ -199,16 +250,15 @@ class CurveTable:
         alone: Array = np.log(self.at(ln_isl, middle, np.zeros(len(self.curves)))[0])
         return alone
 
-    def _lines(self, curve: Curve | None, n: Array) -> Array:
-        """A curve on the table's isl and osl knots, as intercepts and slopes, shape (isl, osl, 4, brackets)."""
+    def _values(self, curve: Curve | None, n: Array) -> Array:
+        """A curve's logarithms on the table's isl and osl knots, shape (isl, osl, 2, knots of n)."""
         if curve is None:
-            return np.full((len(self._isl), len(self._osl), 4, len(n) - 1), np.nan)
+            return np.full((len(self._isl), len(self._osl), 2, len(n)), np.nan)
         isl, osl = interpolating(curve.axes[0], self._isl), interpolating(curve.axes[1], self._osl)
         own = np.stack([curve.ln_ttft, curve.ln_tpot], axis=2)
         by_isl = np.tensordot(isl, own, axes=1)
-        values = np.matmul(osl, by_isl.reshape(*by_isl.shape[:2], -1)).reshape(len(isl), len(osl), 2, -1)
-        slopes = np.diff(values, axis=3) / np.diff(n)
-        return np.concatenate([values[..., :-1] - slopes * n[:-1], slopes], axis=2)
+        values: Array = np.matmul(osl, by_isl.reshape(*by_isl.shape[:2], -1))
+        return values.reshape(len(isl), len(osl), 2, -1)
 
 
 LEAST_AMONG = 0.3
@@ -241,8 +291,9 @@ _FAR = np.array([np.inf])
 
 def _places(knots: Array, x: Array) -> tuple[NDArray[np.intp], Array]:
     """The same for many."""
-    k = np.clip(knots.searchsorted(x, side="right") - 1, 0, len(knots) - 2)
-    return k, (x - knots[k]) / (knots[k + 1] - knots[k])
+    k = knots[1:-1].searchsorted(x, "right")
+    left = knots[k]
+    return k, (x - left) / (knots[k + 1] - left)
 
 
 def _physics(terms: Array, coefficients: Array, least: Array) -> Array:

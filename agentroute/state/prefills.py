@@ -22,6 +22,9 @@ REFRESH_S = 0.25
 LEAST_BUDGET_MS = 200.0
 """A request can always lose as much; predictions are no better than that. Assumed."""
 
+_ZERO, _MOST_READING, _STALL_SHARE = np.array(0.0), np.array(MOST_READING), np.array(STALL_SHARE)
+_NOBODY = None, None, None
+
 
 @dataclass(slots=True, eq=False)
 class Reading:
@@ -50,8 +53,11 @@ class Prefills:
         self._stall_ms, self._work_ms = [0.0] * pools, [0.0] * pools
         self._bound: dict[int, Reading] = {}
         self._listed: tuple[NDArray[np.int64], Floats, Floats] | None = None
-        self._reading, self._share = np.zeros(pools), np.zeros(pools)
-        self._turns, self._turn_room_ms = np.zeros(pools), np.full(pools, inf)
+        self._reading, self._turns = np.zeros(pools), np.zeros(pools)
+        self._most_reading, self._most_turns = 0.0, 0.0
+        """The greatest of them."""
+        self._share: Floats | None = None
+        self._turn_room_ms = np.full(pools, inf)
         self._turns_at = -inf
         self._any_turns, self._busy_until_ms = False, -inf
 
@@ -64,16 +70,14 @@ class Prefills:
         if self._busy_until_ms <= now_ms and not self._bound and not turns:
             return None
         backlog = self._free_at_ms - now_ms
-        bound, budget, lost = self._list() if self._bound else (None, None, None)
-        return Queue(
-            np.maximum(backlog, 0.0, out=backlog),
-            bound,
-            budget,
-            lost,
-            self._share if turns else None,
-            self._turns if turns else None,
-            self._turn_room_ms if turns else None,
-        )
+        np.maximum(backlog, _ZERO, out=backlog)
+        bound, budget, lost = self._list() if self._bound else _NOBODY
+        if not turns:
+            return Queue(backlog, bound, budget, lost, None, None, None)
+        if self._share is None:
+            self._share = np.minimum(self._reading, _MOST_READING)
+            self._share *= _STALL_SHARE
+        return Queue(backlog, bound, budget, lost, self._share, self._turns, self._turn_room_ms)
 
     def sent(
         self, pool: int, prefill_ms: float, now: float, *, budget_ms: float = inf, turn_room_ms: float = inf
@@ -86,7 +90,7 @@ class Prefills:
         prefill_ms = prefill_ms if prefill_ms == prefill_ms else 0.0
         now_ms = 1_000.0 * now
         self._free_at_ms = self._free_at_ms.copy()
-        free_at_ms = max(now_ms, float(self._free_at_ms[pool])) + prefill_ms
+        free_at_ms = max(now_ms, self._free_at_ms.item(pool)) + prefill_ms
         self._free_at_ms[pool] = free_at_ms
         self._busy_until_ms = max(self._busy_until_ms, free_at_ms)
         self._stall_ms[pool] += STALL_SHARE * prefill_ms
@@ -96,21 +100,22 @@ class Prefills:
             self._bound[id(reading)] = reading
         self._listed = None
         self._fade(now)
-        self._reading[pool] += prefill_ms / (1_000.0 * TURNS_TAU_S)
-        self._share = np.minimum(self._reading, MOST_READING) * STALL_SHARE
+        self._reading[pool] = share = self._reading.item(pool) + prefill_ms / (1_000.0 * TURNS_TAU_S)
+        self._most_reading = max(self._most_reading, share)
         self._any_turns = True
         if turn_room_ms < inf:
-            before = float(self._turns[pool])
-            self._turns[pool] = before + 1.0 / TURNS_TAU_S
-            room = float(self._turn_room_ms[pool]) if before else turn_room_ms
+            before = self._turns.item(pool)
+            self._turns[pool] = turns = before + 1.0 / TURNS_TAU_S
+            self._most_turns = max(self._most_turns, turns)
+            room = self._turn_room_ms.item(pool) if before else turn_room_ms
             self._turn_room_ms = self._turn_room_ms.copy()
-            self._turn_room_ms[pool] = room + (max(0.0, turn_room_ms) - room) / (TURNS_TAU_S * self._turns[pool])
+            self._turn_room_ms[pool] = room + (max(0.0, turn_room_ms) - room) / (TURNS_TAU_S * turns)
         return reading
 
     def read(self, reading: Reading, now: float) -> None:
         """Its first token came, or it ended: only what was sent after it is left to be read, whatever was expected."""
         pool, left_ms = reading.pool, self._work_ms[reading.pool] - reading.work_ms
-        if self._free_at_ms[pool] > (free_at_ms := 1_000.0 * now + left_ms):
+        if self._free_at_ms.item(pool) > (free_at_ms := 1_000.0 * now + left_ms):
             self._free_at_ms = self._free_at_ms.copy()
             self._free_at_ms[pool] = free_at_ms
 
@@ -133,7 +138,7 @@ class Prefills:
 
     def _fade(self, now: float) -> None:
         left = exp(-max(0.0, now - self._turns_at) / TURNS_TAU_S)
-        self._turns, self._reading = self._turns * left, self._reading * left
-        self._share = np.minimum(self._reading, MOST_READING) * STALL_SHARE
+        self._turns, self._reading, self._share = self._turns * left, self._reading * left, None
+        self._most_turns, self._most_reading = self._most_turns * left, self._most_reading * left
         self._turns_at = now
-        self._any_turns = bool(self._turns.max() > 1e-4 or self._reading.max() > 1e-3)
+        self._any_turns = self._most_turns > 1e-4 or self._most_reading > 1e-3

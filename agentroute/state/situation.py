@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
 from agentroute.errors import FailureKind
-from agentroute.inputs import State
+from agentroute.inputs import Ask, State, There
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
@@ -28,8 +27,7 @@ from agentroute.task import Task
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(NamedTuple):
     """A request at a deployment: what it holds there, and what was predicted of it."""
 
     deployment: int
@@ -59,6 +57,9 @@ class Situation:
         self.idle = State(np.zeros(pools), np.zeros(pools))
         """With nothing going on."""
         self._seen: tuple[Floats | None, Floats | None, Others | None] = None, None, None
+        self._others = 0.0, False
+        """What others have in flight, and whether they have anything."""
+        self._grouped: tuple[Task | None, Hashable] = None, None
         self._merged: tuple[Floats, Floats, float] = self.ledger.held, self.ledger.in_flight, 0.0
 
     def state(self, task: Task, now: float, closed: frozenset[int] | None = frozenset()) -> State:
@@ -76,7 +77,7 @@ class Situation:
             up[list(closed)] = False
         siblings, shared = 0, None
         if own and task.concurrency > 1:
-            group = group_of(task)
+            group = self._group(task)
             siblings = ledger.siblings(group)
             if task.shared_prefix_tokens and (pools := ledger.holds_shared((group, task.shared_prefix_tokens))):
                 shared = np.zeros(len(held), dtype=np.bool_)
@@ -111,19 +112,19 @@ class Situation:
         ledger = self.ledger
         return bool(ledger.held[pool] + blocks + self.foreign.current(now).blocks[pool] <= ledger.capacity[pool])
 
-    def take(self, task: Task, assessment: Assessment, d: int, now: float) -> Placed | None:
-        """Hold what the assessed task needs at deployment ``d``; ``None`` when it is not free."""
-        a, ask, pool = assessment, assessment.ask, int(assessment.pool[d])
-        group, marks = group_of(task), marks_of(task)
-        units, shared = float(a.units[d]), None
+    def take(self, task: Task, ask: Ask, state: State, there: There, now: float) -> Placed | None:
+        """Hold what the task needs ``there``, as it was assessed in ``state``; ``None`` when it is not free."""
+        d, pool = there.deployment, there.pool
+        group, marks = self._group(task) if task.concurrency > 1 else None, marks_of(task)
+        units, shared = there.units, None
         if task.shared_prefix_tokens and group is not None and self._fleet.keeps_prefixes[d]:
             # Siblings that say they share more, or less, do not share these blocks.
-            shared = Shared((group, task.shared_prefix_tokens), int(a.shared_units[d]))
-            if a.state.shared is not None and a.state.shared[pool]:
+            blocks = self._fleet.block_table.whole(ask.shared_tokens)[d]
+            shared = Shared((group, task.shared_prefix_tokens), int(blocks))
+            if state.shared is not None and state.shared[pool]:
                 units += shared.blocks  # ``units`` left them out, the ledger wants all
-        cached = 0.0 if a.state.cached_tokens is None else min(float(a.state.cached_tokens[pool]), ask.isl)
-        times = [float(a.ttft_ms[d] - (0.0 if a.wait_ms is None else a.wait_ms[d])), float(a.tpot_ms[d])]
-        service_s = float(a.service_ms[d]) / 1_000.0
+        cached = 0.0 if state.cached_tokens is None else min(float(state.cached_tokens[pool]), ask.isl)
+        service_s = there.service_ms / 1_000.0
         self._passed(pool, now)
         before = int(self.ledger.in_flight[pool])
         hold = self.ledger.take(
@@ -132,7 +133,7 @@ class Situation:
             group,
             shared=shared,
             resident=(ask.isl + ask.osl / 2.0) / 1_000.0,
-            foreign=float(self.foreign.current(now).blocks[pool]),
+            foreign=self.foreign.current(now).blocks.item(pool),
             at=now,
             prompt_blocks=self._fleet.block_table.units_at(d, ask.context_tokens),
             service_s=service_s if service_s == service_s else 0.0,
@@ -141,13 +142,13 @@ class Situation:
             return None
         if marks:
             self.affinity.learn(pool, self._learnt(task, marks, now), now, ask.isl - cached)
-        if a.factors is not None:
-            times = [times[i] / float(a.factors[i, d]) for i in range(2)]
         reading = self.prefills.sent(
-            pool, float(a.prefill_ms[d]), now, budget_ms=budget_ms(a, d), turn_room_ms=turn_room_ms(a, d)
+            pool, there.prefill_ms, now, budget_ms=budget_ms(ask, state, there), turn_room_ms=turn_room_ms(ask, there)
         )
         probe, sent = self.breaker.probe_started(pool, now), self.throttle.sent(pool, before, now)
-        return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]), sent)
+        by_ttft, by_tpot = there.factors
+        curve_ms = there.ttft_ms / by_ttft, there.tpot_ms / by_tpot
+        return Placed(d, hold, reading, marks, probe, ask.isl, there.n_run, curve_ms, sent)
 
     def _learnt(self, task: Task, marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
         """``marks`` with that of the parent's conversation as long as it is known to be: beyond it the prompt is the
@@ -258,10 +259,24 @@ class Situation:
         ledger, others = self.ledger, self.foreign.current(now)
         held, in_flight, before = self._seen
         if ledger.held is not held or ledger.in_flight is not in_flight or others is not before:
-            together = ledger.in_flight + others.in_flight
-            self._merged = ledger.held + others.blocks, together, float(together.sum())
+            if others is not before:
+                self._others = float(others.in_flight.sum()), bool(others.in_flight.any() or others.blocks.any())
+            together, busy = (ledger.held, ledger.in_flight), float(ledger.total)
+            if self._others[1]:
+                together, busy = (
+                    (ledger.held + others.blocks, ledger.in_flight + others.in_flight),
+                    busy + self._others[0],
+                )
+            self._merged = *together, busy
             self._seen = ledger.held, ledger.in_flight, others
         return self._merged
+
+    def _group(self, task: Task) -> Hashable:
+        """``group_of``, which takes as long as ten other steps, once for each task that is placed."""
+        asked, group = self._grouped
+        if asked is not task:
+            self._grouped = task, (group := group_of(task))
+        return group
 
 
 def _pipelined(fleet: CompiledFleet) -> set[int]:
@@ -299,19 +314,22 @@ def _by_tokens(mark: Mark) -> int:
     return mark.tokens
 
 
-def budget_ms(a: Assessment, d: int) -> float:
-    """What a task placed at ``d`` can lose to others' prompts while it is answered, by its SLOs; infinite: any."""
-    least, reading = inf, a.state.queue.reading if a.state.queue else None
-    lost_ms = 0.0 if reading is None else float(a.tpot_ms[d] * reading[a.pool[d]])
-    for limit in a.ask.limits:
+def budget_ms(ask: Ask, state: State, there: There) -> float:
+    """What a task placed there can lose to others' prompts while it is answered, by its SLOs; infinite: any."""
+    least, reading = inf, state.queue.reading if state.queue else None
+    lost_ms = 0.0 if reading is None else there.tpot_ms * float(reading[there.pool])
+    for limit in ask.limits:
         if limit.metric == "tpot_ms":
-            least = min(least, (limit.limit_ms - (float(a.tpot_ms[d]) - lost_ms)) * a.ask.osl)
+            least = min(least, (limit.limit_ms - (there.tpot_ms - lost_ms)) * ask.osl)
         elif limit.metric == "e2e_ms":
-            least = min(least, limit.limit_ms - float(a.e2e_ms[d]) + lost_ms * a.ask.osl)
+            least = min(least, limit.limit_ms - (there.service_ms + there.wait_ms) + lost_ms * ask.osl)
     return least
 
 
-def turn_room_ms(a: Assessment, d: int) -> float:
+def turn_room_ms(ask: Ask, there: There) -> float:
     """What it could have waited for the prompts before its own, by the TTFT that it must keep; infinite: any."""
-    least = min((limit.limit_ms for limit in a.ask.limits if limit.metric == "ttft_ms"), default=inf)
-    return least - float(a.prefill_ms[d])
+    least = inf
+    for limit in ask.limits:
+        if limit.metric == "ttft_ms":
+            least = min(least, limit.limit_ms)
+    return least - there.prefill_ms
