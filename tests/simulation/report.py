@@ -23,6 +23,8 @@ from simulation.measure import Make, Score, run
 from simulation.routed import Rules, routed
 
 ROUTER = "agentroute"
+SEEDS = (11, 12, 13)
+"""Of the traces, and of what the router's curves are off by. Rules were chosen with the seeds 1 and 2."""
 LOADS = (0.3, 0.5, 0.7, 0.85, 1.0, 1.15, 1.25, 1.3)
 """Shares of the saturation."""
 PAST = 1.25
@@ -128,15 +130,15 @@ def table(ground: Ground, curves: Mapping[str, Curve]) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fleet", action="append", choices=[g.name for g in GROUNDS], help="default: all three")
+    parser.add_argument("--fleet", action="append", choices=[g.name for g in GROUNDS], help="default: all")
     parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="shares of the saturation")
     parser.add_argument("--window", type=float, default=300.0, help="seconds that are scored")
-    parser.add_argument("--seeds", type=int, default=1, help="traces to average over")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="of the traces to average over")
     parser.add_argument("--no-ablations", action="store_true")
     parser.add_argument("--saturation", action="store_true")
     parser.add_argument("--json", type=Path, help="write all figures here")
     asked = parser.parse_args(arguments)
-    seeds, began, kept = range(1, asked.seeds + 1), time.monotonic(), {}
+    seeds, began, kept = asked.seeds, time.monotonic(), {}
     for ground in GROUNDS:
         if asked.fleet and ground.name not in asked.fleet:
             continue

@@ -162,7 +162,6 @@ def outcome_of(request: Request, result: Result, rules: Rules) -> Outcome:
     return replace(seen, ttft_ms=ms[0], tpot_ms=ms[1], e2e_ms=ms[2])
 
 
-def routed(ground: Ground, rules: Rules = Rules(), *, errors: int = 7) -> Callable[[Sequence[Server], int], Policy]:
-    """Makes the router for a fleet; ``errors`` is the seed of what its curves are off by."""
-    known = profiles(ground, errors)
-    return lambda servers, seed: Routed(known, rules)
+def routed(ground: Ground, rules: Rules = Rules()) -> Callable[[Sequence[Server], int], Policy]:
+    """Makes the router for a fleet; the seed of the trace is that of what its curves are off by, too."""
+    return lambda servers, seed: Routed(profiles(ground, seed), rules)
