@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.policy import MISS_PER_SECOND
+
 if TYPE_CHECKING:
     from agentroute.assessment import Assessment
 
@@ -20,6 +22,12 @@ STALL_SHARE = 0.85
 steps that answer, which makes these longer. Assumed; engines that chunk prompts finely come nearer to a half."""
 ROOM_WIDTH = 0.25
 """The same for what a request can lose while it is answered, of which less is known. Assumed."""
+ROOM_LEFT = 0.15
+"""Of a KV pool, the last share, which those that come and must not wait may need. Assumed."""
+FULL_HARM = 0.5
+"""How likely one who comes misses its SLO where all of a pool is taken. Assumed."""
+HARMLESS = 0.05
+"""So many SLOs of others are no reason to wait: a prediction is no better than that. Assumed."""
 
 
 def own(a: Assessment) -> Floats | None:
@@ -53,6 +61,31 @@ def harm(a: Assessment) -> Floats | None:
         later *= 0.001 * a.at_pool(queue.turns)
         harmed = later if harmed is None else harmed + later
     return harmed
+
+
+def costs_more(a: Assessment, d: int, waited_s: float) -> bool:
+    """Whether the task, placed at ``d`` now, is expected to cost others more SLOs than it keeps of its own.
+
+    Such a one had better wait. The seconds that it has waited count as they do for a task without an SLO, so that it
+    does not wait for ever.
+    """
+    if a.harm is None:
+        return False
+    keeps = 0.0 if a.own_miss is None else 1.0 - float(a.own_miss[d])
+    return float(a.harm[d]) + _crowding(a, d) > max(keeps, HARMLESS + MISS_PER_SECOND * waited_s)
+
+
+def _crowding(a: Assessment, d: int) -> float:
+    """SLOs that are expected to be missed because the task takes the last room in a KV pool: of those that have a TTFT
+    to keep, and come while it is there. Of a pool that is empty the task takes what is its due, however much."""
+    queue, pool, held = a.state.queue, a.pool[d], float(a.held[d])
+    if queue is None or queue.turns is None or not held:
+        return 0.0
+    beyond = (held + float(a.units[d])) / float(a.fleet.blocks[d]) - 1.0 + ROOM_LEFT
+    if beyond <= 0.0:
+        return 0.0
+    come = float(queue.turns[pool] * a.service_ms[d]) / 1_000.0
+    return FULL_HARM * min(1.0, come) * beyond / ROOM_LEFT
 
 
 def _by_pool(bound: Ints, of_requests: Floats, pools: int) -> Floats:

@@ -23,6 +23,7 @@ from agentroute.group import Group, first_wave
 from agentroute.inputs import Ask, State
 from agentroute.lease import Lease
 from agentroute.many import Batch, batched, best_of_each
+from agentroute.misses import costs_more
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
@@ -32,7 +33,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import Delay, Ticket, Waiting
+from agentroute.waiting import LOOK_AGAIN_S, Delay, Ticket, Waiting
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -330,14 +331,17 @@ class Router:
         with self._lock:
             now = self._now()
             assessment = Assessment(self._compiled, ask, self._situation.state(task, now, closed), room_now=True)
-            best = self._where(task, assessment, objective)
+            best = self._where(task, assessment, objective, waited_s)
             return best if isinstance(best, Delay) else self._lease(task, objective, assessment, best, now)
 
-    def _where(self, task: Task, assessment: Assessment, objective: Objective) -> int | Delay:
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float = 0.0) -> int | Delay:
         """The deployment that a waiting task is placed at now, or why none."""
         best = assessment.best(objective)
         if best is not None:
-            return best
+            if not objective.weighs_slos or not costs_more(assessment, best, waited_s):
+                return best
+            keeps = assessment.used is not None and bool(assessment.used[best] <= 1.0)
+            return Delay(not keeps, again_s=LOOK_AGAIN_S)
         ask = assessment.ask._replace(concurrency=1.0)
         idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
         first = idle.best(objective)

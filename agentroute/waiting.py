@@ -1,9 +1,10 @@
 """The router's own queue: who waits for room, in which order, and for how long about.
 
 A request that finds no room waits here rather than in an engine's queue: here it can still go elsewhere, and nothing is
-over-committed. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due
-before the others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for
-ever.
+over-committed. So does one that would cost others more SLOs than it keeps (``misses.costs_more``): past saturation
+somebody must be late, and this way the fewest are. Those that can still keep their SLOs come first, by priority and
+then the earliest due; the rest after them, by priority and in the order they came. Waiting raises the priority, and
+nobody is last for longer than ``LATE_S``, so that nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ AGE_S = 30.0
 """Who has waited so long counts as one priority higher. Assumed."""
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
+LATE_S = 120.0
+"""Who can no longer keep its SLOs comes after those that can, but for so long at most. Assumed."""
+LOOK_AGAIN_S = 0.5
+"""Who waits so as not to cost others their SLOs is not tried again sooner: what harms them changes no faster."""
 MOST_REFUSED = 12
 """So many that find no place, one after the other, and nobody behind them is tried: those that come first are served
 first, and each try takes a tenth of a millisecond. Assumed."""
@@ -42,13 +47,15 @@ class Delay:
     """Why a task is not placed now."""
 
     hopeless: bool = False
-    """Whether its SLOs could not be kept any more, even by an idle fleet."""
+    """Whether its SLOs can no longer be kept: not even by an idle fleet, or not where it would be placed now."""
     pool: int | None = None
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
     blocks: NDArray[np.float64] | None = None
     """What it needs at each deployment at the least, where it waits for room."""
     slack_s: float = math.inf
     """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
+    again_s: float = 0.0
+    """It need not be tried again before; more than 0: there is room, but others would lose more by it than it gains."""
 
 
 Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
@@ -71,6 +78,8 @@ class Ticket:
         self.delay = Delay()
         self.hope_until = -math.inf
         """Until then only room can change where it stands."""
+        self.again_at = -math.inf
+        """It is not tried before."""
         self._queue, self._on_done = queue, on_done
         self.number = next(queue.numbers)
         """Of those that came at the same time, the one with the lower number was first."""
@@ -188,6 +197,8 @@ class Waiting:
             if waited_s < AGE_S and ticket.task in delayed:
                 ticket.delay = delayed[ticket.task]
                 continue
+            if now < ticket.again_at:
+                continue
             if now < ticket.hope_until and not self._room(ticket.delay):
                 found = ticket.delay
             else:
@@ -206,7 +217,7 @@ class Waiting:
                     continue
                 refused_in_a_row += 1
                 ticket.delay = found = answer
-                ticket.hope_until = now + found.slack_s
+                ticket.hope_until, ticket.again_at = now + found.slack_s, now + found.again_s
             if not found.hopeless:  # one that came later may still have hope
                 delayed[ticket.task] = found
             if found.pool is not None and waited_s >= RESERVE_S:
@@ -214,10 +225,11 @@ class Waiting:
         return done
 
 
-def _order(ticket: Ticket, now: float) -> tuple[float, bool, float, float, int]:
-    aged = PRIORITIES.index(ticket.task.priority) - math.floor(max(0.0, now - ticket.at) / AGE_S)
-    hopeless = ticket.delay.hopeless
-    return aged, hopeless, math.inf if hopeless else ticket.due, ticket.at, ticket.number
+def _order(ticket: Ticket, now: float) -> tuple[bool, float, float, float, int]:
+    waited_s = max(0.0, now - ticket.at)
+    late = ticket.delay.hopeless and waited_s < LATE_S
+    aged = PRIORITIES.index(ticket.task.priority) - math.floor(waited_s / AGE_S)
+    return late, aged, math.inf if ticket.delay.hopeless else ticket.due, ticket.at, ticket.number
 
 
 def _patience_s(task: Task, route: Route | None) -> float:

@@ -37,6 +37,7 @@ ABLATIONS: Mapping[str, Rules] = {
     "shortest answer": Rules(objective="latency"),
     "no feedback": Rules(feedback=False),
     "no prefix": Rules(prefix=False),
+    "nobody yields": Rules(yields=False),
     "no own queue": Rules(queue=False),
     "no scrapes": Rules(scrapes=False),
     "no SLOs": Rules(limits=False),
