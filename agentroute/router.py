@@ -33,7 +33,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import LOOK_AGAIN_S, Delay, Ticket, Waiting
+from agentroute.waiting import LATE_S, LOOK_AGAIN_S, Delay, Ticket, Waiting
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -338,7 +338,7 @@ class Router:
         """The deployment that a waiting task is placed at now, or why none."""
         best = assessment.best(objective)
         if best is not None:
-            if not objective.weighs_slos or not costs_more(assessment, best, waited_s):
+            if waited_s >= LATE_S or not objective.weighs_slos or not costs_more(assessment, best, waited_s):
                 return best
             keeps = assessment.used is not None and bool(assessment.used[best] <= 1.0)
             return Delay(not keeps, again_s=LOOK_AGAIN_S)

@@ -4,7 +4,7 @@ A request that finds no room waits here rather than in an engine's queue: here i
 over-committed. So does one that would cost others more SLOs than it keeps (``misses.costs_more``): past saturation
 somebody must be late, and this way the fewest are. Those that can still keep their SLOs come first, by priority and
 then the earliest due; the rest after them, by priority and in the order they came. Waiting raises the priority, and
-nobody is last for longer than ``LATE_S``, so that nobody waits for ever.
+nobody yields to others for longer than ``LATE_S``, so that nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ AGE_S = 30.0
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
 LATE_S = 120.0
-"""Who can no longer keep its SLOs comes after those that can, but for so long at most. Assumed."""
+"""Who can no longer keep its SLOs comes after those that can, and who would cost others theirs waits for them, but for
+so long at most. Assumed."""
 LOOK_AGAIN_S = 0.5
 """Who waits so as not to cost others their SLOs is not tried again sooner: what harms them changes no faster."""
 MOST_REFUSED = 12

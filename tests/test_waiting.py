@@ -272,7 +272,7 @@ def test_when_who_it_was_kept_for_leaves_the_next_come_in() -> None:
 # ---- who yields to others
 
 
-PERSON = task(context=1_000, ttft_ms=Slo(300.0, hard=False), tpot_ms=Slo(6.5, hard=False))
+PERSON = replace(SMALL, ttft_ms=Slo(300.0, hard=False), tpot_ms=Slo(6.5, hard=False))
 """It can lose 200 ms while it is answered."""
 LONG = task(context=8_000)
 """Its prompt takes 410 ms, and all that are being answered lose most of that."""
@@ -321,9 +321,17 @@ def test_an_objective_that_is_not_about_slos_keeps_nobody_waiting() -> None:
 def test_nobody_yields_for_ever() -> None:
     desk, _ = beside_a_person()
     ticket = desk.queue("long", LONG)
-    desk.clock.now += 60.0
+    desk.clock.now += LATE_S - 1.0
     assert desk.router.pump() == []
-    desk.clock.now += 240.0
+    desk.clock.now += 1.0
+    assert desk.router.pump() == [ticket]
+
+
+def test_the_longer_one_has_waited_the_more_others_may_lose() -> None:
+    desk, _ = beside_a_person()
+    ticket = desk.queue("shorter", task(context=2_900))
+    assert not ticket.done
+    desk.clock.now += LATE_S / 2
     assert desk.router.pump() == [ticket]
 
 
