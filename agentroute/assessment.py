@@ -27,9 +27,9 @@ SLO_STEP = 2 * UNKNOWN_CAPABILITY
 HARM = 2 * SLO_STEP
 MISSED = 2 * HARM
 INFEASIBLE = 2 * MISSED
-"""The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
-margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
-least rank wins; the objective decides within a rank."""
+"""The rank of a deployment: 1 for an unknown KV pool, or a conversation that would soon not fit, 2 for an unknown
+capability, 4 for an SLO kept without the margin, 8 for one that others there would no longer keep, 16 for one missed,
+32 for one that cannot take the task. The least rank wins; the objective decides within a rank."""
 
 SHARED_BY = 8.0
 """Requests that share a step, in reckoning what one costs; not those of the moment, or the fullest would be cheapest.
@@ -189,7 +189,6 @@ class Assessment:
         if _some(ask.grown_tokens > min(fleet.least_window_tokens, fleet.least_request_tokens)):
             over = self.blocks_of(ask.grown_tokens) > fleet.request_blocks
             self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
-            rank = rank | self.cramped
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
         if ask.max_cost_usd is not None:
@@ -205,7 +204,7 @@ class Assessment:
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
         self.known_rank: Ints = rank
-        """1 for an unknown KV pool, or a conversation that would soon not fit, and 2 for an unknown capability."""
+        """1 for an unknown KV pool and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
@@ -216,8 +215,11 @@ class Assessment:
 
     @cached_property
     def rank(self) -> Ints:
-        """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
+        """``known_rank``, whether a conversation would soon not fit, and how well SLOs are kept: its own, and those of
+        others there."""
         rank = self.known_rank
+        if self.cramped is not None:
+            rank = rank | self.cramped
         if self.used is not None:
             # NaN sorts last: it ranks with the missed ones.
             rank = rank + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(self.used))

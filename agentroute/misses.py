@@ -72,7 +72,25 @@ def costs_more(a: Assessment, d: int, waited_s: float) -> bool:
     if a.harm is None:
         return False
     keeps = 0.0 if a.own_miss is None else 1.0 - float(a.own_miss[d])
-    return float(a.harm[d]) + _crowding(a, d) > max(keeps, HARMLESS + MISS_PER_SECOND * waited_s)
+    harmed = float(a.harm[d]) + _crowding(a, d) - _elsewhere(a, d)
+    return harmed > max(keeps, HARMLESS + MISS_PER_SECOND * waited_s)
+
+
+def _elsewhere(a: Assessment, d: int) -> float:
+    """Of ``harm``, what those that come do not lose because they go elsewhere: such a share as other pools of their
+    kind have time for them."""
+    queue, pool = a.state.queue, int(a.pool[d])
+    if queue is None or queue.turns is None or queue.turn_room_ms is None:
+        return 0.0
+    others = queue.turns > 0.0
+    others[pool] = False
+    if not (count := int(others.sum())):
+        return 0.0
+    room_ms = queue.turn_room_ms - queue.backlog_ms
+    share = int((room_ms[others] > 0.0).sum()) / count
+    over_ms = -float(room_ms[pool])
+    later_ms = max(0.0, over_ms + float(np.nan_to_num(a.prefill_ms[d]))) - max(0.0, over_ms)
+    return share * 0.001 * later_ms * float(queue.turns[pool])
 
 
 def _crowding(a: Assessment, d: int) -> float:

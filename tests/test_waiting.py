@@ -335,6 +335,15 @@ def test_the_longer_one_has_waited_the_more_others_may_lose() -> None:
     assert desk.router.pump() == [ticket]
 
 
+@pytest.mark.parametrize(("pools", "waits"), [("a", True), ("ab", False)])
+def test_who_only_comes_later_is_no_reason_to_wait_where_it_can_go_elsewhere(pools: str, waits: bool) -> None:
+    desk = Desk(*(profile(name, kv_blocks=5_000) for name in pools))
+    for _ in range(100):
+        for lease in [desk.queue("a person", PERSON).result() for _ in pools]:
+            lease.release()
+    assert desk.queue("long", LONG).done is not waits
+
+
 def test_what_one_yields_to_another_it_is_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, _ = beside_a_person()
     desk.queue("long", LONG)
