@@ -202,7 +202,6 @@ class Assessment:
         if _some(ask.grown_tokens > min(fleet.least_window_tokens, fleet.least_request_tokens)):
             over = self.blocks_of(ask.grown_tokens) > fleet.request_blocks
             self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
-            rank = rank | self.cramped
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
         if ask.max_cost_usd is not None:
@@ -218,7 +217,7 @@ class Assessment:
         self.able = able
         """Deployments that could take the task, whether or not they have room at this moment; ``None``: all."""
         self.known_rank: Ints = rank
-        """1 for an unknown KV pool, or a conversation that would soon not fit, and 2 for an unknown capability."""
+        """1 for an unknown KV pool and 2 for an unknown capability."""
         free: Bools | None = None
         if state.up is not None:
             free = state.up if fleet.aligned else state.up.take(self.pool)
@@ -229,7 +228,8 @@ class Assessment:
 
     @lazy
     def rank(self) -> Ints:
-        """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
+        """``known_rank``, whether a conversation would soon not fit, and how well SLOs are kept: its own, and those of
+        others there."""
         return ranking.rank(self)
 
     @lazy

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import compress
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -10,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
-from agentroute.inputs import State
+from agentroute.compiled import CompiledFleet
+from agentroute.decision import Decision
+from agentroute.inputs import Ask, State
 from agentroute.policy import SLO_MARGIN, Objective
 from agentroute.ranking import HARMFUL, INFEASIBLE, MISSED
 from agentroute.state.corrections import context_region
@@ -101,6 +104,31 @@ def _limited(value: float | Slo | None) -> str:
     if not isinstance(value, Slo):
         return "hard"
     return _TAIL if value.stat != "mean" else "hard" if value.hard else "soft"
+
+
+def together(
+    batch: Batch,
+    tasks: Sequence[Task],
+    fleet: CompiledFleet,
+    stacked: Ask,
+    ask_of: Callable[[Task], Ask],
+    objective: Objective,
+    now: float,
+) -> tuple[Iterable[tuple[int, Decision]], list[int]]:
+    """The decisions on a batch's tasks with their places, and the places that are left: what nothing can take, or the
+    last digits would decide. ``ask_of`` makes the numbers of one task, should its decision be read."""
+    state, places = batch.states[0], batch.places
+    chosen = best_of_each(Assessment(fleet, stacked, state, room_now=False), objective)
+
+    def assess(task: Task) -> Assessment:
+        return Assessment(fleet, ask_of(task), state, room_now=False)
+
+    found = (chosen >= 0).tolist()
+    left = [] if all(found) else [i for i, known in zip(places, found, strict=True) if not known]
+    if left:
+        places, tasks = list(compress(places, found)), list(compress(tasks, found))
+    made = Decision.each(tasks, objective, fleet, assess, chosen[chosen >= 0].tolist(), now)
+    return zip(places, made, strict=True), left
 
 
 def best_of_each(a: Assessment, objective: Objective) -> Ints:

@@ -31,6 +31,9 @@ MISS_PER_SECOND = 0.004
 """What a second until the answer counts against one, for a task without an SLO."""
 MISS_PER_POOL = 0.02
 """What a whole KV pool counts against one."""
+MISS_PER_MOVE = 0.5
+"""What a conversation that will have to move, since its next steps do not fit, counts against one: its whole prompt is
+read again, and it may be late by that. Assumed."""
 
 
 # An array without an axis is a quicker operand than a number.
@@ -71,6 +74,8 @@ def fit(a: Assessment) -> NDArray[np.float64]:
         score += a.e2e_ms * (0.001 * MISS_PER_SECOND)
     if harm is not None:
         score += harm
+    if a.cramped is not None:
+        score += a.cramped * MISS_PER_MOVE
     return score
 
 

@@ -21,7 +21,7 @@ from agentroute.inputs import LOADS, Ask, Queue, State, There
 from agentroute.latency.physics import THOUSAND
 from agentroute.latency.table import LEAST_AMONG
 from agentroute.misses import MOST_EXCESS, OWN_WIDTH, ROOM_WIDTH, STALL_SHARE
-from agentroute.policy import MISS_PER_GPU_SECOND, MISS_PER_POOL, MISS_PER_SECOND
+from agentroute.policy import MISS_PER_GPU_SECOND, MISS_PER_MOVE, MISS_PER_POOL, MISS_PER_SECOND
 
 FEW = 48
 """Deployments up to which this is quicker than arrays."""
@@ -165,6 +165,7 @@ class Quick:
                 request_blocks,
                 rank,
             ) = of
+            moves = False
             if chosen_from:
                 if narrow and window_tokens < needed:
                     continue
@@ -181,7 +182,7 @@ class Quick:
                 if grows and (
                     window_tokens < grown_tokens or self._units(d, grown_tokens, output_is_set) > request_blocks
                 ):
-                    rank |= 1
+                    moves = True
             if rank > least_rank:
                 continue
             held, busy = held_by[d], busy_by[d]
@@ -213,6 +214,8 @@ class Quick:
             score = prefill_ms * gpu
             if any_pool:
                 score += full / blocks * MISS_PER_POOL
+            if moves:
+                score += MISS_PER_MOVE
             if score > most:
                 continue
             ttft_ms = prefill_ms if backlog_by is None else prefill_ms + backlog_by[d]

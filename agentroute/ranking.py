@@ -17,9 +17,9 @@ SLO_STEP = 2 * UNKNOWN_CAPABILITY
 HARM = 2 * SLO_STEP
 MISSED = 2 * HARM
 INFEASIBLE = 2 * MISSED
-"""The rank of a deployment: 1 for an unknown KV pool, 2 for an unknown capability, 4 for an SLO kept without the
-margin, 8 for one that others there would no longer keep, 16 for one missed, 32 for one that cannot take the task. The
-least rank wins; the objective decides within a rank."""
+"""The rank of a deployment: 1 for an unknown KV pool, or a conversation that would soon not fit, 2 for an unknown
+capability, 4 for an SLO kept without the margin, 8 for one that others there would no longer keep, 16 for one missed,
+32 for one that cannot take the task. The least rank wins; the objective decides within a rank."""
 HARMFUL = 0.5
 """So many others that are expected to miss an SLO count in the rank."""
 
@@ -32,8 +32,11 @@ apart. A power of two changes no digit of them."""
 
 
 def rank(a: Assessment) -> Ints:
-    """``known_rank``, and how well the SLOs are kept: the task's own, and those of others there."""
+    """``known_rank``, whether a conversation would soon not fit, and how well SLOs are kept: its own, and those of
+    others there."""
     ranks = a.known_rank
+    if a.cramped is not None:
+        ranks = ranks | a.cramped
     if a.used is not None:
         # NaN sorts last: it ranks with the missed ones.
         ranks = ranks + _SLO_RANK.take(_SLO_BOUNDS.searchsorted(a.used))

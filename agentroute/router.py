@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -22,12 +21,12 @@ from agentroute.fleet import Fleet
 from agentroute.group import Group, first_wave
 from agentroute.inputs import Ask, State, There
 from agentroute.lease import Lease
-from agentroute.many import Batch, batched, best_of_each
+from agentroute.many import Batch, batched, together
+from agentroute.misses import minds
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.quick import Quick
-from agentroute.ranking import MISSED
 from agentroute.refusal import refusal
 from agentroute.route import Route
 from agentroute.spread import Spread, as_sibling
@@ -36,7 +35,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import Delay, Ticket, Waiting
+from agentroute.waiting import Delay, Ticket, Waiting, where
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -157,23 +156,14 @@ class Router:
         self, tasks: Sequence[Task], batch: Batch, now: float, decided: list[Decision | NoFeasibleDeployment]
     ) -> list[int]:
         """Decide what is of one kind; the places of those that are refused, or that the last digits decide."""
-        fleet, state, here = self._compiled, batch.states[0], [tasks[i] for i in batch.places]
+        here = [tasks[i] for i in batch.places]
         ask, name, objective = self._ask(here[0])
         if name in self._own:
             # An objective of the user's own need not understand many tasks at once.
             return batch.places
-        ask = self._asks.stack(here, self.routes[here[0].route], ask)
-        chosen = best_of_each(Assessment(fleet, ask, state, room_now=False), objective)
-
-        def assess(task: Task) -> Assessment:
-            return Assessment(fleet, self._ask(task)[0], state, room_now=False)
-
-        places, found = batch.places, (chosen >= 0).tolist()
-        left = [] if all(found) else [i for i, known in zip(places, found, strict=True) if not known]
-        if left:
-            places, here = list(compress(places, found)), list(compress(here, found))
-        made = Decision.each(here, objective, fleet, assess, chosen[chosen >= 0].tolist(), now)
-        for i, decision in zip(places, made, strict=True):
+        stacked = self._asks.stack(here, self.routes[here[0].route], ask)
+        made, left = together(batch, here, self._compiled, stacked, lambda task: self._ask(task)[0], objective, now)
+        for i, decision in made:
             decided[i] = decision
         return left
 
@@ -256,7 +246,8 @@ class Router:
             ask, _, objective = self._ask(waiting)
             with self._lock:
                 state = self._situation.state(waiting, self._now())
-            found = self._where(waiting, Assessment(self._compiled, ask, state, room_now=True), objective)
+            here = Assessment(self._compiled, ask, state, room_now=True)
+            found = self._where(waiting, here, objective, 0.0)
             if not isinstance(found, Delay) and not ahead:
                 return 0.0
             delay = found if isinstance(found, Delay) else Delay()
@@ -358,28 +349,19 @@ class Router:
         with self._lock:
             now = self._now()
             state = self._situation.state(task, now, closed)
-            found = self._leased(task, objective, ask, state, now)
-            if found is not None:
-                return found
+            if not minds(state.queue):
+                found = self._leased(task, objective, ask, state, now)
+                if found is not None:
+                    return found
             assessment = Assessment(self._compiled, ask, state, room_now=True)
-            best = self._where(task, assessment, objective)
+            best = self._where(task, assessment, objective, waited_s)
             if isinstance(best, Delay):
                 return best
             return self._lease(task, objective, assessment, assessment.there(best), now)
 
-    def _where(self, task: Task, assessment: Assessment, objective: Objective) -> int | Delay:
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float) -> int | Delay:
         """The deployment that a waiting task is placed at now, or why none."""
-        best = assessment.best(objective)
-        if best is not None:
-            return best
-        ask = assessment.ask._replace(concurrency=1.0)
-        idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
-        first = idle.best(objective)
-        if first is None:
-            raise refusal(task, objective, idle, self._clock())
-        hopeless = bool(idle.rank[first] >= MISSED)
-        slack_s = idle.slack_ms(first, hard=hopeless) / 1_000.0
-        return Delay(hopeless, int(idle.pool[first]), assessment.least_units, slack_s)
+        return where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
 
     def _room(self, delay: Delay) -> bool:
         """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""

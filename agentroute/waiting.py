@@ -1,9 +1,10 @@
 """The router's own queue: who waits for room, in which order, and for how long about.
 
 A request that finds no room waits here rather than in an engine's queue: here it can still go elsewhere, and nothing is
-over-committed. The order is by priority; within one, those that can still keep their SLOs come first, the earliest due
-before the others; the rest after them, in the order they came. Waiting raises the priority, so that nobody waits for
-ever.
+over-committed. So does one that would cost others more SLOs than it keeps (``misses.costs_more``): past saturation
+somebody must be late, and this way the fewest are. Those that can still keep their SLOs come first, by priority and
+then the earliest due; the rest after them, by priority and in the order they came. Waiting raises the priority, and
+nobody yields to others for longer than ``LATE_S``, so that nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.assessment import Assessment
 from agentroute.errors import AgentrouteError, UsageError
+from agentroute.inputs import State
+from agentroute.misses import costs_more
+from agentroute.policy import Objective
+from agentroute.ranking import MISSED
+from agentroute.refusal import refusal
 from agentroute.route import Route, soft
 from agentroute.task import PRIORITIES, Task, slo
 
@@ -30,6 +37,11 @@ AGE_S = 30.0
 """Who has waited so long counts as one priority higher. Assumed."""
 RESERVE_S = 5.0
 """For who has waited so long for room a pool is kept free, however many smaller ones would still fit. Assumed."""
+LATE_S = 120.0
+"""Who can no longer keep its SLOs comes after those that can, and who would cost others theirs waits for them, but for
+so long at most. Assumed."""
+LOOK_AGAIN_S = 0.5
+"""Who waits so as not to cost others their SLOs is not tried again sooner: what harms them changes no faster."""
 MOST_REFUSED = 12
 """So many that find no place, one after the other, and nobody behind them is tried: those that come first are served
 first, and each try takes a tenth of a millisecond. Assumed."""
@@ -42,13 +54,15 @@ class Delay:
     """Why a task is not placed now."""
 
     hopeless: bool = False
-    """Whether its SLOs could not be kept any more, even by an idle fleet."""
+    """Whether its SLOs can no longer be kept: not even by an idle fleet, or not where it would be placed now."""
     pool: int | None = None
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
     blocks: NDArray[np.float64] | None = None
     """What it needs at each deployment at the least, where it waits for room."""
     slack_s: float = math.inf
     """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
+    again_s: float = 0.0
+    """It need not be tried again before; more than 0: there is room, but others would lose more by it than it gains."""
 
 
 Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
@@ -71,6 +85,8 @@ class Ticket:
         self.delay = Delay()
         self.hope_until = -math.inf
         """Until then only room can change where it stands."""
+        self.again_at = -math.inf
+        """It is not tried before."""
         self._queue, self._on_done = queue, on_done
         self.number = next(queue.numbers)
         """Of those that came at the same time, the one with the lower number was first."""
@@ -188,6 +204,8 @@ class Waiting:
             if waited_s < AGE_S and ticket.task in delayed:
                 ticket.delay = delayed[ticket.task]
                 continue
+            if now < ticket.again_at:
+                continue
             if now < ticket.hope_until and not self._room(ticket.delay):
                 found = ticket.delay
             else:
@@ -206,7 +224,7 @@ class Waiting:
                     continue
                 refused_in_a_row += 1
                 ticket.delay = found = answer
-                ticket.hope_until = now + found.slack_s
+                ticket.hope_until, ticket.again_at = now + found.slack_s, now + found.again_s
             if not found.hopeless:  # one that came later may still have hope
                 delayed[ticket.task] = found
             if found.pool is not None and waited_s >= RESERVE_S:
@@ -214,10 +232,31 @@ class Waiting:
         return done
 
 
-def _order(ticket: Ticket, now: float) -> tuple[float, bool, float, float, int]:
-    aged = PRIORITIES.index(ticket.task.priority) - math.floor(max(0.0, now - ticket.at) / AGE_S)
-    hopeless = ticket.delay.hopeless
-    return aged, hopeless, math.inf if hopeless else ticket.due, ticket.at, ticket.number
+def where(task: Task, a: Assessment, objective: Objective, idle: State, waited_s: float, now: float) -> int | Delay:
+    """The deployment that a waiting task is placed at now, or why none; ``idle`` is the state with nothing going on.
+
+    Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
+    """
+    best = a.best(objective)
+    if best is not None:
+        if waited_s >= LATE_S or not objective.weighs_slos or not costs_more(a, best, waited_s):
+            return best
+        keeps = a.used is not None and bool(a.used[best] <= 1.0)
+        return Delay(not keeps, again_s=LOOK_AGAIN_S)
+    alone = Assessment(a.fleet, a.ask._replace(concurrency=1.0), idle, room_now=False)
+    first = alone.best(objective)
+    if first is None:
+        raise refusal(task, objective, alone, now)
+    hopeless = bool(alone.rank[first] >= MISSED)
+    slack_s = alone.slack_ms(first, hard=hopeless) / 1_000.0
+    return Delay(hopeless, int(alone.pool[first]), a.least_units, slack_s)
+
+
+def _order(ticket: Ticket, now: float) -> tuple[bool, float, float, float, int]:
+    waited_s = max(0.0, now - ticket.at)
+    late = ticket.delay.hopeless and waited_s < LATE_S
+    aged = PRIORITIES.index(ticket.task.priority) - math.floor(waited_s / AGE_S)
+    return late, aged, math.inf if ticket.delay.hopeless else ticket.due, ticket.at, ticket.number
 
 
 def _patience_s(task: Task, route: Route | None) -> float:

@@ -311,6 +311,13 @@ def test_a_conversation_that_grows_does_not_fall_into_a_window_that_it_will_leav
     r.queue(replace(step, pin="small")).result().release()
 
 
+def test_but_it_is_not_late_now_so_as_not_to_be_late_later() -> None:
+    of = fleet(profile("large", speed=0.5, window=131_072), profile("small", speed=2.0, window=32_768))
+    step = replace(task(30_000, 500), session_id="agent", step=12)
+    decision = Router(of, clock=Clock()).decide(replace(step, ttft_ms=Slo(1_500.0, hard=False)))
+    assert decision.deployment == "small"
+
+
 # ---- deadlines
 
 

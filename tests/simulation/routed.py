@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,12 +17,13 @@ from agentroute.assessment import Assessment
 from agentroute.errors import PoolFull
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
+from agentroute.policy import Objective
 from agentroute.prefix import Mark
 from agentroute.profile import Profile
 from agentroute.router import Router
 from agentroute.state.load import Load
 from agentroute.task import Priority, Slo, Task
-from agentroute.waiting import Ticket
+from agentroute.waiting import Delay, Ticket
 
 PRIORITY: dict[Kind, Priority] = {"session": "interactive", "long": "agent", "burst": "agent", "batch": "batch"}
 CANCEL_S = 0.2
@@ -38,6 +40,8 @@ class Rules:
     """What a prompt begins with."""
     feedback: bool = True
     """How long calls took."""
+    yields: bool = True
+    """Whether a task waits where it would cost others more SLOs than it keeps."""
     queue: bool = True
     """Its own queue; without, what has no room now is sent on to wait in the engine that ``decide`` names."""
     scrapes: bool = True
@@ -52,6 +56,13 @@ def headroom(a: Assessment) -> NDArray[np.float64]:
     return np.asarray(a.held + a.units - a.fleet.blocks + a.fleet.blocks.max())
 
 
+class Unyielding(Router):
+    """A router in which nobody waits for the sake of others."""
+
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float) -> int | Delay:
+        return super()._where(task, assessment, objective, math.inf)
+
+
 class Routed:
     """Tasks go through ``Router.queue``; what is placed later comes with whatever made room."""
 
@@ -60,7 +71,7 @@ class Routed:
         self.rules = rules
         known = known if rules.curves else alike(known)
         self.names = [p.name for p in known]
-        self.router = Router(
+        self.router = (Router if rules.yields else Unyielding)(
             fleet(known), objective=rules.objective, objectives={"headroom": headroom}, clock=lambda: self.now
         )
         self._tickets: dict[int, Ticket] = {}
@@ -162,7 +173,6 @@ def outcome_of(request: Request, result: Result, rules: Rules) -> Outcome:
     return replace(seen, ttft_ms=ms[0], tpot_ms=ms[1], e2e_ms=ms[2])
 
 
-def routed(ground: Ground, rules: Rules = Rules(), *, errors: int = 7) -> Callable[[Sequence[Server], int], Policy]:
-    """Makes the router for a fleet; ``errors`` is the seed of what its curves are off by."""
-    known = profiles(ground, errors)
-    return lambda servers, seed: Routed(known, rules)
+def routed(ground: Ground, rules: Rules = Rules()) -> Callable[[Sequence[Server], int], Policy]:
+    """Makes the router for a fleet; the seed of the trace is that of what its curves are off by, too."""
+    return lambda servers, seed: Routed(profiles(ground, seed), rules)
