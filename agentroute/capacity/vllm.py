@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, Kind, KvType, Spec, Unknown
+from agentroute.capacity.kv import GIB, Kind, KvShape, KvType, Spec, Specs, Unknown
 from agentroute.capacity.pool import Scarce, kv_blocks
-from agentroute.shape.model import Gqa, Model
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
 CONCURRENCY_SINCE = (0, 20)
@@ -190,40 +190,41 @@ def longest(units: Callable[[int], float], blocks: float, limit: int) -> int:
     return low
 
 
-def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
+def layout(
+    model: Model | KvShape, sharding: Sharding, kv_type: KvType, options: Options = Options()
+) -> Layout | Unknown:
     """The layout of ``model``'s cache; the pool of one attention replica when there are several."""
-    found = kv.specs(
-        model,
+    shape = model if isinstance(model, KvShape) else KvShape.of(model)
+    found = shape.specs(
         sharding.tp,
         kv_type,
-        draft=options.draft,
-        conv_bytes=options.conv_bytes,
-        ssm_bytes=options.ssm_bytes,
-        speculative_tokens=options.speculative_tokens,
+        options.draft,
+        False,
+        options.conv_bytes,
+        options.ssm_bytes,
+        options.speculative_tokens,
     )
     if isinstance(found, Unknown):
         return found
     if not options.hybrid:
-        found = tuple(s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found)
-    if sharding.dcp > 1 and (reason := _refused_dcp(model, sharding, found)):
+        found = Specs([s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found])
+    if sharding.dcp > 1 and (reason := _refused_dcp(shape, sharding, found)):
         return Unknown(reason)
-    latent = "mla" in [group.attention.kind for group in model.layers]
-    block = options.block_tokens or (64 if latent else 16)
-    if len(found) == 1 or {spec.kind for spec in found} == {"full"}:
-        return _uniform(found, block, sharding, options)
-    return _hybrid(found, block, 64 if latent else 16, sharding, options)
+    kernel = 64 if shape.latent else 16
+    if found.all_full or len(found) == 1:
+        return _uniform(found, options.block_tokens or kernel, sharding, options)
+    return _hybrid(found, options.block_tokens or kernel, kernel, sharding, options)
 
 
-def _refused_dcp(model: Model, sharding: Sharding, found: tuple[Spec, ...]) -> str | None:
+def _refused_dcp(shape: KvShape, sharding: Sharding, found: Specs) -> str | None:
     """Why vLLM refuses a decode context split (``ModelConfig.verify_with_parallel_config``); ``None``: it does not.
 
     Only ranks that would hold copies of the same heads can share a sequence's tokens.
     """
     if any(spec.kind == "sliding" for spec in found):
         return "vLLM refuses a decode context split of layers with a sliding window"
-    for group in model.layers:
-        if isinstance(group.attention, Gqa):
-            heads = group.attention.kv_heads
+    for _, heads in shape.heads:
+        if heads is not None:
             copies = max(1, sharding.tp // heads)
             if sharding.dcp > copies:
                 return (
@@ -246,29 +247,28 @@ def _group(spec: Spec, groups: int, block_tokens: int, options: Options) -> Grou
             return Group("state", groups, block_tokens, None, (2 if options.align else 1) + options.speculative_tokens)
 
 
-def _uniform(found: tuple[Spec, ...], block: int, sharding: Sharding, options: Options) -> Layout:
+def _uniform(found: Specs, block: int, sharding: Sharding, options: Options) -> Layout:
     """One group, whose layers may keep rows or states of different sizes (``UniformTypeKVCacheSpecs``)."""
     group = _group(found[0], 1, block * sharding.dcp, options)
-    sizes = [spec.state_bytes or spec.row_bytes * block for spec in found]
-    counts = tuple([spec.count for spec in found])
+    sizes, counts = [spec.state_bytes or spec.row_bytes * block for spec in found], found.counts
     whole = fullest = kv.dot(sizes, counts)
     if sharding.pp > 1:
-        stages = kv.stage_counts(counts, _parts(sum(counts), sharding.pp, options.partition))
-        fullest = max([kv.dot(sizes, stage) for stage in stages])
+        fullest = 0
+        for stage in kv.fullest_stages(counts, _parts(sum(counts), sharding.pp, options.partition)):
+            size = kv.dot(sizes, stage)
+            if size > fullest:
+                fullest = size
     return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
 
 
-def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding, options: Options) -> Layout | Unknown:
+def _hybrid(found: Specs, block: int, kernel: int, sharding: Sharding, options: Options) -> Layout | Unknown:
     """Groups of equally many layers with one page size (``_get_kv_cache_groups_uniform_page_size``).
 
     A state decides the attention block: enough tokens of attention to be as large as one state, rounded up to the
     kernel's step (``_align_hybrid_block_size``). A smaller page gets more tokens until it is as large as the largest.
     """
-    row = state = most = 0
-    least = found[0].count
-    for spec in found:
-        row, state = max(row, spec.row_bytes), max(state, spec.state_bytes)
-        least, most = min(least, spec.count), max(most, spec.count)
+    row, state, counts = found.most_row_bytes, found.most_state_bytes, found.counts
+    least, most = min(counts), max(counts)
     if not row:
         return Unknown("vLLM's pages for states of several sizes, without KV, are not known here")
     if state:
@@ -287,7 +287,6 @@ def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding
         check.append((page * spec.count, group))
     fullest = size
     if sharding.pp > 1:
-        counts = tuple([spec.count for spec in found])
         parts = _parts(sum(counts), sharding.pp, options.partition)
         fullest = _fullest(counts, tuple([group.groups for group in groups]), parts)
         if not options.whole_model_check:
