@@ -96,8 +96,14 @@ class Layout(NamedTuple):
     def units(self, tokens: int) -> int:
         """Blocks of the pool that one sequence of ``tokens`` tokens takes."""
         total = 0
-        for group in self.groups:
-            total += group.groups * group.units(tokens)
+        # ``Group.units``, without the call.
+        for kind, groups, block_tokens, held, fixed in self.groups:
+            if kind == "full":
+                total += groups * -(-tokens // block_tokens)
+            elif held is None:
+                total += groups * fixed
+            else:
+                total += groups * (-(-(held if held < tokens else tokens) // block_tokens) + fixed)
         return total
 
     def pool(self, kv_gib: float) -> VllmPool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import ceil, inf, log, log1p, log2
 from operator import itemgetter
 
-from agentroute.latency.limits import Bend, Bubble, Found, find, told
+from agentroute.latency.limits import Bend, Bubble, Found, Others, find, others, told
 from agentroute.latency.rates import Course, Metric, RateKind, RateLimit, Workload, total_s
 from agentroute.latency.roofline import CHUNK_TOKENS, KERNEL_S, STEP_S, Roofline, Seconds, Step
 from agentroute.latency.search import MOST, Line
@@ -65,29 +65,51 @@ class Rates:
 
     def found(self, workload: Workload) -> list[Found]:
         """The same in no order, not yet told."""
-        if workload.ttft_ms is None and workload.e2e_ms is None:
-            tpot_ms = workload.tpot_ms
-            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, True)
+        first, rest = self.first(workload)
+        return first + others(first[0], rest) if rest else first
+
+    def first(self, workload: Workload) -> tuple[list[Found], Others | None]:
+        """One metric: its least limit alone, and what ``others`` reads the rest off; several: all of ``found``."""
+        asked = workload.asked
+        if len(asked) == 1:
+            found = self._of(workload, *asked[0], None)
+            assert found is not None
+            return [found[0]], found[1]
         least: dict[RateKind, Found] = {}
-        for metric, slo_s in workload.asked:
-            for one in self._of(workload, metric, slo_s):
+        for metric, slo_s in asked:
+            found = self._of(workload, metric, slo_s, None)
+            assert found is not None
+            first, rest = found
+            for one in (first, *others(first, rest)) if rest else (first,):
                 if one[1] not in least or one[0] < least[one[1]][0]:
                     least[one[1]] = one
-        return list(least.values())
+        return list(least.values()), None
 
     def least(self, workload: Workload) -> Found:
         """The least of ``found``, in less time: of several, the one that the whole is charged to."""
-        if workload.ttft_ms is None and workload.e2e_ms is None:
-            tpot_ms = workload.tpot_ms
-            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, False)[0]
-        return min([self._of(workload, metric, slo_s, alone=False)[0] for metric, slo_s in workload.asked], key=_N_C)
+        found = self.least_below(workload, None)
+        assert found is not None
+        return found
 
-    def _of(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool = True) -> list[Found]:
+    def least_below(self, workload: Workload, below: float | None) -> Found | None:
+        """The same, in still less time ``None`` where it is not below ``below``."""
+        least: Found | None = None
+        for metric, slo_s in workload.asked:
+            if (found := self._of(workload, metric, slo_s, below)) is not None:
+                least = found[0]
+                below = least[0]
+        return least
+
+    def _of(
+        self, workload: Workload, metric: Metric, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         if metric == "TTFT":
-            return self._reading(workload, slo_s, alone)
-        return self._answering(workload, metric, slo_s, alone)
+            return self._reading(workload, slo_s, below)
+        return self._answering(workload, metric, slo_s, below)
 
-    def _answering(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool) -> list[Found]:
+    def _answering(
+        self, workload: Workload, metric: Metric, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         roofline, steps, isl, osl = self.roofline, self.steps, workload.isl, workload.osl
         past_s, token_s = roofline.sequence(isl + osl / 2)
         more_weights, more_kv, more_compute, more_exchange, more_reduce, more_pipeline, more_fixed = self.another(isl)
@@ -127,7 +149,7 @@ class Rates:
         return find(
             metric,
             slo_s,
-            alone,
+            below,
             whole,
             always_s + by * (busy * lone_share + lone_rest),
             a,
@@ -169,7 +191,9 @@ class Rates:
 
         return each_s, self.lone_hops, bubble, a, b, c, d
 
-    def _reading(self, workload: Workload, slo_s: float | None, alone: bool) -> list[Found]:
+    def _reading(
+        self, workload: Workload, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         course, replicas = Course.of(self.roofline, workload, "TTFT"), self.replicas
         at = course.at
         # From there on every replica reads its prompts in full steps.
@@ -194,7 +218,7 @@ class Rates:
         return find(
             "TTFT",
             slo_s,
-            alone,
+            below,
             lambda n: total_s(at(n)),
             total_s(lone),
             *flat,
