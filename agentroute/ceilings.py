@@ -94,7 +94,6 @@ class Ceilings:
     ) -> None:
         self._stand, self._workload, self._found = stand, workload, found
         self._first, self._rest = first, rest
-        self._told: dict[int, Ceiling] = {}
 
     @cached_property
     def all(self) -> tuple[Ceiling, ...]:
@@ -124,8 +123,10 @@ class Ceilings:
             self._rest = None
 
     def _at(self, place: int) -> Ceiling:
-        if (one := self._told.get(place)) is None:
-            self._told[place] = one = _told(self._stand, self._workload, self._found[place])
+        n_c, one, *_ = found = self._found[place]
+        if not isinstance(one, Ceiling):
+            one = _told(self._stand, self._workload, found)
+            self._found[place] = n_c, one
         return one
 
     @cached_property

@@ -87,6 +87,8 @@ class Layout(NamedTuple):
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest block; 1 where only states are kept, which hold any length."""
+        if len(self.groups) == 1 and self.groups[0].kind != "state":
+            return self.groups[0].block_tokens
         least = 0
         for group in self.groups:
             if group.kind != "state" and not 0 < least <= group.block_tokens:
@@ -152,7 +154,8 @@ class VllmPool(NamedTuple):
 
     def scarcest(self, tokens: int) -> Scarce:
         """Blocks, of which all groups share one pool."""
-        return Scarce(kv_blocks(self.block_tokens), self.units(tokens), self.blocks)
+        layout = self.layout
+        return Scarce(kv_blocks(layout.block_tokens), layout.units(tokens), self.blocks)
 
     def printed_tokens(self, rule: TokenRule, max_model_len: int | None = None) -> int | Unknown:
         """The number of tokens that the start-up log prints under ``rule``."""

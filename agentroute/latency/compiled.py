@@ -51,6 +51,11 @@ class Rates:
         self.lone_hops = lone.hops_s
         self.bubble = line(lambda step: step.hops_s + step.late * step.apart(kernels_s))
         self.weights = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
+        # Up to there everything reads all of its past, and ``Roofline.sequence`` is two lines.
+        self.reach_tokens = min([past.reach_tokens for past in counted.past], default=inf)
+        self.state_s, self.token_s = roofline.sequence(0)
+        self.past_token_s = sum([past.bytes for past in counted.past]) * roofline.byte_s
+        self.attention_token_s = sum([past.decode_flops for past in counted.past]) * roofline.attention_flop_s
         self.another, self.replicas, self.alone = another(roofline), dp, pp == 1
         self.exchanges = roofline.inside_token_s > 0.0 or roofline.across_token_s > 0.0
         self.reduces = roofline.reduce_s > 0.0
@@ -70,6 +75,11 @@ class Rates:
 
     def first(self, workload: Workload) -> tuple[list[Found], Others | None]:
         """One metric: its least limit alone, and what ``others`` reads the rest off; several: all of ``found``."""
+        if workload.ttft_ms is None and workload.e2e_ms is None:
+            tpot_ms = workload.tpot_ms
+            found = self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, None)
+            assert found is not None
+            return [found[0]], found[1]
         asked = workload.asked
         if len(asked) == 1:
             found = self._of(workload, *asked[0], None)
@@ -93,6 +103,10 @@ class Rates:
 
     def least_below(self, workload: Workload, below: float | None) -> Found | None:
         """The same, in still less time ``None`` where it is not below ``below``."""
+        if workload.ttft_ms is None and workload.e2e_ms is None:
+            tpot_ms = workload.tpot_ms
+            found = self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, below)
+            return found[0] if found is not None else None
         least: Found | None = None
         for metric, slo_s in workload.asked:
             if (found := self._of(workload, metric, slo_s, below)) is not None:
@@ -111,7 +125,12 @@ class Rates:
         self, workload: Workload, metric: Metric, slo_s: float | None, below: float | None
     ) -> tuple[Found, Others | None] | None:
         roofline, steps, isl, osl = self.roofline, self.steps, workload.isl, workload.osl
-        past_s, token_s = roofline.sequence(isl + osl / 2)
+        tokens = isl + osl / 2
+        if tokens <= self.reach_tokens:
+            past_s = self.state_s + self.past_token_s * tokens
+            token_s = self.token_s + self.attention_token_s * tokens
+        else:
+            past_s, token_s = roofline.sequence(tokens)
         more_weights, more_kv, more_compute, more_exchange, more_reduce, more_pipeline, more_fixed = self.another(isl)
         always_s, by = 0.0, 1.0
         if metric == "E2E":
@@ -265,6 +284,11 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
     hops_token_s, kernels_s = roofline.hops_token_s, counted.kernels * KERNEL_S
     fixed_s = part * kernels_s + STEP_S
     pasts = [(past, past.bytes, past.prefill_flops, past.reach_tokens) for past in counted.past]
+    all_reach = min([past.reach_tokens for past in counted.past], default=inf)
+    all_bytes, all_flops = (
+        sum([past.bytes for past in counted.past]),
+        sum([past.prefill_flops for past in counted.past]),
+    )
     all_hit, all_weights_s = (
         _all_hit(roofline),
         byte_s * (counted.weight_bytes + sum([e.read_bytes(inf) for e in counted.experts])),
@@ -278,13 +302,17 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
         steps = new / CHUNK_TOKENS if new > CHUNK_TOKENS else 1.0
         then = 2.0 * new / CHUNK_TOKENS if 2.0 * new > CHUNK_TOKENS else 1.0
         past_bytes, past_flops, more = steps * state_bytes, 0.0, then - steps
-        for past, size, flops, reach in pasts:
-            if new <= reach:
-                past_bytes += size * (steps * new / 2 + new)
-                past_flops += flops * new * new / 2
-            else:
-                past_bytes += size * (steps * past.read_tokens(new / 2) + new)
-                past_flops += flops * past.pairs(new)
+        if new <= all_reach:
+            past_bytes += all_bytes * (steps * new / 2 + new)
+            past_flops = all_flops * new * new / 2
+        else:
+            for past, size, flops, reach in pasts:
+                if new <= reach:
+                    past_bytes += size * (steps * new / 2 + new)
+                    past_flops += flops * new * new / 2
+                else:
+                    past_bytes += size * (steps * past.read_tokens(new / 2) + new)
+                    past_flops += flops * past.pairs(new)
         kv, compute = past_bytes * byte_s, new * (token_s + expert_s) + head_s + past_flops * flop_s
         exchange, reduce = more * exchange_s + new * exchange_token_s, more * reduce_s + new * reduce_token_s
         if dp * new / steps >= all_hit:
