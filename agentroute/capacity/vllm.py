@@ -259,7 +259,14 @@ def _group(spec: Spec, groups: int, block_tokens: int, options: Options) -> Grou
 def _uniform(found: Specs, block: int, sharding: Sharding, options: Options) -> Layout:
     """One group, whose layers may keep rows or states of different sizes (``UniformTypeKVCacheSpecs``)."""
     group = _group(found[0], 1, block * sharding.dcp, options)
-    sizes, counts = [spec.state_bytes or spec.row_bytes * block for spec in found], found.counts
+    counts = found.counts
+    if len(found) == 1:
+        size = found[0].state_bytes or found[0].row_bytes * block
+        whole = fullest = size * counts[0]
+        if sharding.pp > 1:
+            fullest = size * max(_parts(counts[0], sharding.pp, options.partition))
+        return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
+    sizes = [spec.state_bytes or spec.row_bytes * block for spec in found]
     whole = fullest = kv.dot(sizes, counts)
     if sharding.pp > 1:
         fullest = 0

@@ -166,6 +166,8 @@ class LayerBytes(NamedTuple):
     def on(self, tp: int, dense_ranks: int, ranks: int) -> float:
         """Bytes on one accelerator, where tensors are split over so many, and experts over ``ranks``."""
         tensor, dense, heads, routed, total = self
+        if dense_ranks == tp:
+            tensor, dense = tensor + dense, ()
         for size in tensor:
             size /= tp
             total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
