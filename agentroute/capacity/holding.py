@@ -139,7 +139,7 @@ def hold(
         parts.named[serving.weights] = kept = parts.in_bytes(serving.quantisation(model))
     size = kept.gib(sharding, STAGES[engine], engine == "sglang", serving.draft)
     if engine == "vllm" and accelerator.name in weighing.CONVERTED:
-        size += parts.left_by_conversion_gib(sharding, kept.quantisation)
+        size += parts.left_by_conversion_gib(sharding, serving.quantisation(model))
     step_tokens = serving.step_tokens(accelerator)
     cache = layout(shape, sharding, serving, step_tokens)
     if isinstance(cache, Unknown):

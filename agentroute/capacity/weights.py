@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import mul
 from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, MIB, KvShape, Unknown
+from agentroute.capacity.in_bytes import InBytes, LayerBytes, allocated
+from agentroute.capacity.kv import GIB, KvShape, Unknown
 from agentroute.shape.model import Attention, DenseMlp, Gqa, Layers, Linear, Mla, Mlp, Model, MoeMlp
 from agentroute.shape.sharding import Sharding
 
 WIDE = 2.0
 """Bytes of an element that is not quantised: norms and routers always are of this kind."""
-
-LARGE_BYTES, STEP_BYTES = 10 * MIB, 2 * MIB
-"""A tensor of 10 MiB or more takes whole 2 MiB (PyTorch ``CUDACachingAllocator``: kMinLargeAlloc, kRoundLarge)."""
 
 VOCABULARY_STEP = 64
 """A vocabulary is padded to a multiple of this (vLLM and SGLang: DEFAULT_VOCAB_PADDING_SIZE)."""
@@ -141,7 +138,7 @@ class Part(NamedTuple):
             if kv_heads:
                 heads.append((size, kv_heads, head * by[kind]))
             elif split == EVERYWHERE:
-                total += _allocated(size)
+                total += allocated(size)
             else:
                 (tensor if split == TENSOR else dense).append(size)
         routed = 0.0
@@ -150,85 +147,6 @@ class Part(NamedTuple):
             width = -(-inner // q.expert_width_step) * q.expert_width_step
             routed = experts * (up + down) * width * q.experts
         return LayerBytes(tuple(tensor), tuple(dense), tuple(heads), routed, total)
-
-
-class LayerBytes(NamedTuple):
-    """One layer of a group in bytes, under some quantisation: tensors over attention's ranks, and over those of dense
-    parts; (bytes, KV heads, bytes of each KV head that a rank holds) of tensors with heads; routed experts; the rest.
-    """
-
-    tensor: tuple[float, ...]
-    dense: tuple[float, ...]
-    heads: tuple[tuple[float, int, float], ...]
-    routed: float
-    always: float
-
-    def on(self, tp: int, dense_ranks: int, ranks: int) -> float:
-        """Bytes on one accelerator, where tensors are split over so many, and experts over ``ranks``."""
-        tensor, dense, heads, routed, total = self
-        if dense_ranks == tp:
-            tensor, dense = tensor + dense, ()
-        for size in tensor:
-            size /= tp
-            total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
-        for size in dense:
-            size /= dense_ranks
-            total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
-        for size, kv_heads, head in heads:
-            size = size / tp + head * (kv_heads / tp if kv_heads > tp else 1)
-            total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
-        return total + routed / ranks
-
-
-class InBytes:
-    """A model's weights in bytes, under one quantisation."""
-
-    def __init__(self, parts: Parts, q: Quantisation) -> None:
-        self.quantisation, self.counts, self.layers = q, parts.counts, sum(parts.counts)
-        self.groups = [part.in_bytes(q) for part in parts.groups]
-        self.counted = list(zip(self.groups, self.counts, strict=True))
-        self.draft = [(count, part.in_bytes(q)) for count, part in parts.draft]
-        self.joint, self.output, self.always = parts.joint * WIDE, parts.output, parts.positions * WIDE
-        self.table, self.more = parts.table * q.tables, (parts.own + parts.encoder) * WIDE
-
-    def gib(
-        self,
-        sharding: Sharding,
-        stages: Callable[[int, int], tuple[int, ...]] = kv.vllm_stages,
-        dense_over_replicas: bool = False,
-        draft: bool = False,
-    ) -> float:
-        """As ``Parts.gib``."""
-        tp, pp = sharding.tp, sharding.pp
-        ranks = tp * sharding.attention_dp
-        dense = ranks if dense_over_replicas else tp
-        table = self.table / tp
-        first, last = table + self.more / tp, 0.0
-        if draft:
-            for count, kept in self.draft:
-                last += count * (kept.on(tp, dense, ranks) + self.joint)
-        # A tied output layer is the embedding itself, unless it stands on another stage.
-        if self.output[0 if pp > 1 else 1]:
-            last += table
-        if pp == 1:
-            for kept, count in self.counted:
-                first += kept.on(tp, dense, ranks) * count
-            return (first + last + self.always) / GIB
-        sizes = [kept.on(tp, dense, ranks) for kept in self.groups]
-        here, there, between = kv.ends_and_between(self.counts, stages(self.layers, pp))
-        most: float = first + sum(map(mul, sizes, here))
-        end = last + sum(map(mul, sizes, there))
-        if end > most:
-            most = end
-        for stage in between:
-            size = sum(map(mul, sizes, stage))
-            if size > most:
-                most = size
-        return (most + self.always) / GIB
-
-
-def _allocated(size: float) -> float:
-    return size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +227,16 @@ class Parts:
     def in_bytes(self, quantisation: Quantisation) -> InBytes:
         """The weights in bytes."""
         if (found := self.weighed.get(quantisation)) is None:
-            self.weighed[quantisation] = found = InBytes(self, quantisation)
+            self.weighed[quantisation] = found = InBytes(
+                groups=tuple([part.in_bytes(quantisation) for part in self.groups]),
+                counts=self.counts,
+                draft=tuple([(count, part.in_bytes(quantisation)) for count, part in self.draft]),
+                joint=self.joint * WIDE,
+                output=self.output,
+                table=self.table * quantisation.tables,
+                split=(self.own + self.encoder) * WIDE,
+                always=self.positions * WIDE,
+            )
         return found
 
 
@@ -356,7 +283,7 @@ def _part(group: Layers, hidden: int, unknown: list[str], own: int = 0) -> Part:
     return Part(
         tuple([one for one in every if (one.over, one.kept) != (EVERYWHERE, PLAIN)]),
         routed,
-        sum([_allocated(size) for size in always]),
+        sum([allocated(size) for size in always]),
     )
 
 
