@@ -20,7 +20,7 @@ from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.estimate import Estimate
 from agentroute.latency.compiled import Rates
 from agentroute.latency.limits import Found as RateFound
-from agentroute.latency.limits import told
+from agentroute.latency.limits import Others, others, told
 from agentroute.latency.links import experts_near
 from agentroute.latency.rates import RateKind, Workload
 from agentroute.latency.roofline import Roofline
@@ -85,16 +85,20 @@ class Caution:
 class Ceilings:
     """All ceilings of a deployment under a load, the one that binds first.
 
-    Each is told when it is asked for: most loads are held against the first one or two.
+    Each is told when it is asked for: most loads are held against the first one or two. So are rates other than the
+    least one, ``rest``, looked for only when somebody asks for what may be among them.
     """
 
-    def __init__(self, stand: Stand, workload: Workload, found: list[_Found]) -> None:
+    def __init__(
+        self, stand: Stand, workload: Workload, found: list[_Found], first: RateFound | None, rest: Others | None
+    ) -> None:
         self._stand, self._workload, self._found = stand, workload, found
-        self._told: dict[int, Ceiling] = {}
+        self._first, self._rest = first, rest
 
     @cached_property
     def all(self) -> tuple[Ceiling, ...]:
         """Every ceiling with a number."""
+        self._look_for_rest()
         return tuple([self._at(place) for place in range(len(self._found))])
 
     @property
@@ -105,11 +109,24 @@ class Ceilings:
     @property
     def next(self) -> Ceiling | None:
         """The one that would bind if the binding one were lifted."""
-        return self._at(1) if len(self._found) > 1 else None
+        found, first = self._found, self._first
+        # No rate is below the first one.
+        if first is not None and (len(found) < 2 or found[1][0] > first[0]):
+            self._look_for_rest()
+        return self._at(1) if len(found) > 1 else None
+
+    def _look_for_rest(self) -> None:
+        if self._first is not None and self._rest is not None:
+            # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
+            self._found += others(self._first, self._rest)
+            self._found.sort(key=_N_C)
+            self._rest = None
 
     def _at(self, place: int) -> Ceiling:
-        if (one := self._told.get(place)) is None:
-            self._told[place] = one = _told(self._stand, self._workload, self._found[place])
+        n_c, one, *_ = found = self._found[place]
+        if not isinstance(one, Ceiling):
+            one = _told(self._stand, self._workload, found)
+            self._found[place] = n_c, one
         return one
 
     @cached_property
@@ -219,12 +236,13 @@ class Stand:
 
 def ceilings(stand: Stand, workload: Workload) -> Ceilings:
     """Every ceiling of a deployment under a load, the binding one first."""
-    found = _capacity(stand, workload.isl + workload.osl)
+    found, first, rest = _capacity(stand, workload.isl + workload.osl), None, None
     if (rates := stand.rates) is not None:
-        found += rates.found(workload)
-    # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
+        limits, rest = rates.first(workload)
+        first = limits[0]
+        found += limits
     found.sort(key=_N_C)
-    return Ceilings(stand, workload, found)
+    return Ceilings(stand, workload, found, first, rest)
 
 
 def binding(stand: Stand, workload: Workload) -> Ceiling | None:
@@ -233,9 +251,10 @@ def binding(stand: Stand, workload: Workload) -> Ceiling | None:
     Where two rates have the same ``n_c``, it is the one that the time is charged to.
     """
     found = _capacity(stand, workload.isl + workload.osl)
+    least = min(found, key=_N_C) if found else None
     if (rates := stand.rates) is not None:
-        found.append(rates.least(workload))
-    return _told(stand, workload, min(found, key=_N_C)) if found else None
+        least = rates.least_below(workload, least[0] if least else None) or least
+    return _told(stand, workload, least) if least else None
 
 
 def _capacity(stand: Stand, tokens: int) -> list[_Found]:

@@ -29,7 +29,7 @@ STAGES: dict[Engine, Callable[[int, int], tuple[int, ...]]] = {
     "vllm": kv.vllm_stages,
     "sglang": kv.sglang_stages,
     "trtllm": kv.trtllm_stages,
-    "llamacpp": lambda layers, devices: kv.llamacpp_stages(layers, (1.0,) * devices),
+    "llamacpp": kv.llamacpp_even_stages,
 }
 """How each engine splits layers over stages."""
 
@@ -127,87 +127,104 @@ def hold(
     Weights that do not fit are no reason: they leave no KV memory. For many splits of one model, take it apart once and
     pass its ``parts``. Raises ``UsageError`` for KV memory that is more than the accelerator has.
     """
-    if reason := refused(model, sharding, serving):
+    shape = parts.cache if isinstance(parts, weighing.Parts) else kv.KvShape.of(model)
+    if reason := refused(shape, sharding, serving):
         return Unknown(reason)
-    parts = weighing.Parts.of(model) if parts is None else parts
+    if parts is None:
+        parts = weighing.Parts.of(model)
     if isinstance(parts, Unknown):
         return parts
-    kept = serving.quantisation(model)
-    size = parts.gib(
-        sharding,
-        kept,
-        stages=STAGES[serving.engine],
-        dense_over_replicas=serving.engine == "sglang",
-        draft=serving.draft,
-    )
-    if serving.engine == "vllm" and accelerator.name in weighing.CONVERTED:
-        size += parts.left_by_conversion_gib(sharding, kept)
+    engine, memory_gib = serving.engine, accelerator.memory_gib
+    if (kept := parts.named.get(serving.weights)) is None:
+        parts.named[serving.weights] = kept = parts.in_bytes(serving.quantisation(model))
+    size = kept.gib(sharding, STAGES[engine], engine == "sglang", serving.draft)
+    if engine == "vllm" and accelerator.name in weighing.CONVERTED:
+        size += parts.left_by_conversion_gib(sharding, serving.quantisation(model))
     step_tokens = serving.step_tokens(accelerator)
-    shape = layout(model, sharding, serving, step_tokens)
-    if isinstance(shape, Unknown):
-        return shape
-    usable = usable_gib(serving.engine, accelerator.memory_gib, serving.memory_utilisation)
+    cache = layout(shape, sharding, serving, step_tokens)
+    if isinstance(cache, Unknown):
+        return cache
+    usable = usable_gib(engine, memory_gib, serving.memory_utilisation)
     if serving.kv_gib is not None:
         if not 0 < serving.kv_gib <= accelerator.memory_gib:
             raise UsageError(
                 f"KV memory must be above 0 and at most the {accelerator.memory_gib:g} GiB of {accelerator.name}, "
                 f"got {serving.kv_gib:g} GiB"
             )
-        given, pool = serving.kv_gib, shape.pool(serving.kv_gib)
+        given, pool = serving.kv_gib, cache.pool(serving.kv_gib)
         exact = Estimate(given, given, given, "reported")
         return Holding(size, usable, exact, (pool,) * 3, "reported", sharding.attention_dp)
     left = left_for_kv(
-        serving.engine,
-        accelerator.memory_gib,
+        engine,
+        memory_gib,
         size,
         hidden_size=model.hidden_size or 0,
         batched_tokens=step_tokens,
         utilisation=serving.memory_utilisation,
     )
-    pools = shape.pool_of(max(0.0, left.low)), shape.pool_of(max(0.0, left.mean)), shape.pool_of(max(0.0, left.high))
-    return Holding(size, usable, left, pools, left.source, sharding.attention_dp)
+    mean, low, high, source, *_ = left
+    pool_of = cache.pool_of
+    pools = (
+        pool_of(low if low > 0.0 else 0.0),
+        pool_of(mean if mean > 0.0 else 0.0),
+        pool_of(high if high > 0.0 else 0.0),
+    )
+    return Holding(size, usable, left, pools, source, sharding.attention_dp)
 
 
-def refused(model: Model, sharding: Sharding, serving: Serving) -> str | None:
+def refused(model: Model | kv.KvShape, sharding: Sharding, serving: Serving) -> str | None:
     """Why the engine would not start like that; ``None`` when nothing speaks against it."""
+    shape = model if isinstance(model, kv.KvShape) else kv.KvShape.of(model)
     tp, pp = sharding.tp, sharding.pp
-    if pp > 1 and pp > model.layer_count:
-        return f"pp {pp} has more stages than the model's {model.layer_count} layers"
+    if pp > 1 and pp > shape.layer_count:
+        return f"pp {pp} has more stages than the model's {shape.layer_count} layers"
     if serving.engine == "llamacpp":
         return None
     if serving.kv_type.startswith("q"):
         return f"{serving.engine} has no KV cache of type {serving.kv_type}"
     if tp == 1:
         return None
-    for group in model.layers:
-        attention = group.attention
-        if attention.kind == "gqa" or attention.kind == "mla":
-            if attention.heads is not None and attention.heads % tp:
-                return f"tp {tp} does not divide {attention.heads} attention heads"
-            if attention.kind == "gqa" and attention.kv_heads % tp and tp % attention.kv_heads:
-                return f"tp {tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
+    for heads, kv_heads in shape.heads:
+        if heads is not None and heads % tp:
+            return f"tp {tp} does not divide {heads} attention heads"
+        if kv_heads is not None and kv_heads % tp and tp % kv_heads:
+            return f"tp {tp} neither divides {kv_heads} KV heads nor is a multiple of them"
     return None
 
 
-def layout(model: Model, sharding: Sharding, serving: Serving, step_tokens: int) -> KvLayout | Unknown:
+def layout(model: Model | kv.KvShape, sharding: Sharding, serving: Serving, step_tokens: int) -> KvLayout | Unknown:
     """How the engine lays out the cache of one attention replica."""
     match serving.engine:
         case "vllm":
             options = _vllm_options(step_tokens, _batches_in_flight(serving, sharding), serving.draft)
             return vllm.layout(model, sharding, serving.kv_type, options)
         case "sglang":
-            return sglang.layout(model, sharding, serving.kv_type, sglang.Options(draft=serving.draft))
+            return sglang.layout(model, sharding, serving.kv_type, _sglang_options(serving.draft))
         case "trtllm":
-            return trtllm.layout(model, sharding, serving.kv_type, trtllm.Options(draft=serving.draft))
+            return trtllm.layout(model, sharding, serving.kv_type, _trtllm_options(serving.draft))
         case "llamacpp":
-            options_ = llamacpp.Options(sequences=serving.slots or 1)
-            return llamacpp.layout(model, sharding, serving.kv_type, options_)
+            return llamacpp.layout(model, sharding, serving.kv_type, _llamacpp_options(serving.slots or 1))
 
 
 @lru_cache(maxsize=64)
 def _vllm_options(step_tokens: int, batches_in_flight: int, draft: bool) -> vllm.Options:
-    """Few differ, and to make one takes a twentieth of ``hold``."""
+    """Few differ, and to make one takes a twentieth of ``hold``; likewise the others'."""
     return vllm.Options(batched_tokens=step_tokens, batches_in_flight=batches_in_flight, draft=draft)
+
+
+@lru_cache(maxsize=2)
+def _sglang_options(draft: bool) -> sglang.Options:
+    return sglang.Options(draft=draft)
+
+
+@lru_cache(maxsize=2)
+def _trtllm_options(draft: bool) -> trtllm.Options:
+    return trtllm.Options(draft=draft)
+
+
+@lru_cache(maxsize=64)
+def _llamacpp_options(sequences: int) -> llamacpp.Options:
+    return llamacpp.Options(sequences=sequences)
 
 
 def _batches_in_flight(serving: Serving, sharding: Sharding) -> int:

@@ -7,10 +7,10 @@ SGLang 0.5.23 (``model_executor/pool_configurator.py``, ``distributed/utils.py``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import mul
+from operator import le, mul
 from typing import Literal, get_args
 
 from agentroute.errors import UsageError
@@ -132,26 +132,74 @@ def state_bytes(
     return -(-conv // tp) * conv_bytes + -(-linear.ssm_elements // tp) * ssm_bytes
 
 
-def specs(
-    model: Model,
-    tp: int,
-    kv_type: KvType,
-    *,
-    draft: bool = False,
-    shared_too: bool = False,
-    conv_bytes: int = 2,
-    ssm_bytes: int = 4,
-    speculative_tokens: int = 0,
-) -> tuple[Spec, ...] | Unknown:
-    """What every layer of ``model`` keeps on one of ``tp`` ranks, alike layers together.
+class Specs(tuple[Spec, ...]):
+    """What every layer keeps on one rank, alike layers together; and what engines ask of all of them."""
 
-    ``draft`` counts the built-in draft's layers, ``shared_too`` gives layers that read earlier ones' KV their own
-    (SGLang allocates it all the same).
+    counts: tuple[int, ...]
+    """Layers of each kind."""
+    all_full: bool
+    """Whether every layer keeps all tokens."""
+    most_row_bytes: int
+    most_state_bytes: int
+
+    def __new__(cls, found: Iterable[Spec]) -> Specs:
+        made = super().__new__(cls, found)
+        made.counts = tuple([spec.count for spec in made])
+        made.all_full = all(spec.kind == "full" for spec in made)
+        made.most_row_bytes = max([spec.row_bytes for spec in made], default=0)
+        made.most_state_bytes = max([spec.state_bytes for spec in made], default=0)
+        return made
+
+
+class KvShape:
+    """A model's layers as engines ask of them to lay out the cache: plain values, taken from the model once.
+
+    To look at the fields of all of its layers takes longer than the rest of a layout.
     """
-    if model.name.startswith(COMPRESSED):
-        return NO_COMPRESSED_RULE
-    layers, more = _Same(model.layers), _Same(model.draft_layers) if draft else None
-    return _specs(layers, more, tp, kv_type, shared_too, conv_bytes, ssm_bytes, speculative_tokens)
+
+    def __init__(self, name: str, layers: tuple[Layers, ...], draft_layers: tuple[Layers, ...]) -> None:
+        kept = [group.attention for group in layers]
+        self.name, self.layers, self.draft_layers = name, layers, draft_layers
+        self.counts = tuple([group.count for group in layers])
+        self.layer_count = sum(self.counts)
+        self.compressed = name.startswith(COMPRESSED)
+        self.latent = any(isinstance(one, Mla) for one in kept)
+        self.sparse = any(isinstance(one, Mla) and one.index is not None for one in kept)
+        heads = [
+            (one.heads, one.kv_heads if isinstance(one, Gqa) else None) for one in kept if isinstance(one, Gqa | Mla)
+        ]
+        self.heads: tuple[tuple[int | None, int | None], ...] = tuple(dict.fromkeys(heads))
+        """(query heads, KV heads) of each kind of attention; ``None``: unknown, and a latent's."""
+        self._specs: dict[tuple[int, KvType, bool, bool, int, int, int], Specs | Unknown] = {}
+
+    @classmethod
+    def of(cls, model: Model) -> KvShape:
+        """That of ``model``; the same for the same object."""
+        return _shape(model.name, _Same(model.layers), _Same(model.draft_layers))
+
+    def specs(
+        self,
+        tp: int,
+        kv_type: KvType,
+        draft: bool = False,
+        shared_too: bool = False,
+        conv_bytes: int = 2,
+        ssm_bytes: int = 4,
+        speculative_tokens: int = 0,
+    ) -> Specs | Unknown:
+        """What every layer keeps on one of ``tp`` ranks, alike layers together.
+
+        ``draft`` counts the built-in draft's layers, ``shared_too`` gives layers that read earlier ones' KV their own
+        (SGLang allocates it all the same).
+        """
+        key = tp, kv_type, draft, shared_too, conv_bytes, ssm_bytes, speculative_tokens
+        if (found := self._specs.get(key)) is None:
+            layers = (*self.layers, *self.draft_layers) if draft else self.layers
+            found = NO_COMPRESSED_RULE
+            if not self.compressed:
+                found = _specs(layers, tp, kv_type, shared_too, conv_bytes, ssm_bytes, speculative_tokens)
+            self._specs[key] = found
+        return found
 
 
 class _Same:
@@ -170,17 +218,35 @@ class _Same:
 
 
 @lru_cache(maxsize=1_024)
+def _shape(name: str, own: _Same, draft: _Same) -> KvShape:
+    return KvShape(name, own.layers, draft.layers)
+
+
+def specs(
+    model: Model,
+    tp: int,
+    kv_type: KvType,
+    *,
+    draft: bool = False,
+    shared_too: bool = False,
+    conv_bytes: int = 2,
+    ssm_bytes: int = 4,
+    speculative_tokens: int = 0,
+) -> Specs | Unknown:
+    """``KvShape.specs`` of ``model``."""
+    shape = KvShape.of(model)
+    return shape.specs(tp, kv_type, draft, shared_too, conv_bytes, ssm_bytes, speculative_tokens)
+
+
 def _specs(
-    own: _Same,
-    draft: _Same | None,
+    layers: tuple[Layers, ...],
     tp: int,
     kv_type: KvType,
     shared_too: bool,
     conv_bytes: int,
     ssm_bytes: int,
     speculative_tokens: int,
-) -> tuple[Spec, ...] | Unknown:
-    layers = own.layers if draft is None else (*own.layers, *draft.layers)
+) -> Specs | Unknown:
     sparse = kv_type == "fp8" and any(isinstance(g.attention, Mla) and g.attention.index for g in layers)
     found: dict[tuple[Kind, int, int, int | None], int] = {}
     for group in layers:
@@ -203,7 +269,7 @@ def _specs(
             kind = "sliding" if attention.window_tokens else "chunked" if attention.chunk_tokens else "full"
         key = (kind, row, state, span)
         found[key] = found.get(key, 0) + group.count
-    return tuple(Spec(kind, count, row, state, span) for (kind, row, state, span), count in found.items())
+    return Specs([Spec(kind, count, row, state, span) for (kind, row, state, span), count in found.items()])
 
 
 def sequence(counts: Sequence[int]) -> tuple[int, ...]:
@@ -234,6 +300,29 @@ def stage_counts(counts: tuple[int, ...], parts: tuple[int, ...]) -> tuple[tuple
         stages.append(tuple(here.count(kind) for kind in range(len(counts))))
         start += part
     return tuple(stages)
+
+
+@lru_cache(maxsize=1_024)
+def ends_and_between(
+    counts: tuple[int, ...], parts: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Of ``stage_counts``: the first stage, the last, and those between that may be the fullest of them.
+
+    A stage that has no more layers of any kind than another never is.
+    """
+    first, *between, last = stage_counts(counts, parts)
+    return first, last, _largest(between)
+
+
+@lru_cache(maxsize=1_024)
+def fullest_stages(counts: tuple[int, ...], parts: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Of ``stage_counts`` those that may be the fullest, whatever a layer of each kind takes."""
+    return _largest(stage_counts(counts, parts))
+
+
+def _largest(stages: Iterable[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    found = list(dict.fromkeys(stages))
+    return tuple([one for one in found if not any(other != one and all(map(le, one, other)) for other in found)])
 
 
 @lru_cache(maxsize=1_024)
@@ -278,3 +367,9 @@ def llamacpp_stages(layers: int, shares: Sequence[float]) -> tuple[int, ...]:
         parts.append(end - done)
         done = end
     return tuple(parts)
+
+
+@lru_cache(maxsize=1_024)
+def llamacpp_even_stages(layers: int, devices: int) -> tuple[int, ...]:
+    """The same over ``devices`` devices with equal shares."""
+    return llamacpp_stages(layers, (1.0,) * devices)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, MIB, KvType, Unknown
+from agentroute.capacity.kv import GIB, MIB, KvShape, KvType, Unknown
 from agentroute.capacity.pool import Scarce, kv_blocks
 from agentroute.shape.model import Gqa, Layers, Linear, Mla, Model, NoAttention
 from agentroute.shape.sharding import Sharding
@@ -43,26 +44,34 @@ class Options:
     shares: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaPool:
+class LlamaPool(NamedTuple):
     """``cells`` cells of one token each for every set; ``swa_cells`` of windowed layers, ``None`` without them.
 
-    ``layer_bytes`` are the bytes of every layer in order, KV and state together. ``slots`` are the sequences that it
-    was made for, ``None``: unknown.
+    ``sizes`` are the bytes of a layer of each kind, KV and state together, ``counts`` so many layers. ``slots`` are the
+    sequences that it was made for, ``None``: unknown.
     """
 
     cells: int
     swa_cells: int | None
     sets: int
-    layer_bytes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
     slots: int | None = None
 
-    block_tokens = 1
+    @property
+    def block_tokens(self) -> int:
+        """A cell holds one token."""
+        return 1
+
+    @property
+    def layer_bytes(self) -> tuple[int, ...]:
+        """The bytes of every layer in order."""
+        return tuple([self.sizes[group] for group in _order(self.counts)])
 
     @property
     def bytes(self) -> int:
         """All of the cache, over all devices."""
-        return sum(self.layer_bytes)
+        return kv.dot(self.sizes, self.counts)
 
     @property
     def mib(self) -> float:
@@ -81,9 +90,10 @@ class LlamaPool:
 
     def device_mib(self, shares: Sequence[float]) -> tuple[float, ...]:
         """MiB on each device of a layer split; the cache follows its layer."""
-        parts = kv.llamacpp_stages(len(self.layer_bytes), shares)
+        sizes = self.layer_bytes
+        parts = kv.llamacpp_stages(len(sizes), shares)
         ends = [0, *(sum(parts[: i + 1]) for i in range(len(parts)))]
-        return tuple(sum(self.layer_bytes[start:end]) / MIB for start, end in pairwise(ends))
+        return tuple(sum(sizes[start:end]) / MIB for start, end in pairwise(ends))
 
     def units(self, tokens: int) -> int:
         """Cells that one sequence of ``tokens`` tokens takes."""
@@ -122,18 +132,54 @@ class Rows:
     most_cells: int | None = None
     state_bytes: int = 0
 
-    def layer_bytes(self, cells: int, sets: int) -> int:
-        """Bytes of one of these layers."""
-        held = cells if self.most_cells is None else min(cells, self.most_cells)
-        return held * sets * self.row_bytes + self.state_bytes
+
+class Device(NamedTuple):
+    """What the layers on one device take: ``cell_bytes`` for each cell of those that keep everything, ``fixed_bytes``
+    of states and whole windows, and (cells, bytes of a cell) of the windows, the largest first."""
+
+    cell_bytes: int
+    fixed_bytes: int
+    windows: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[Rows], counts: Sequence[int], sets: int) -> Device:
+        """That of ``counts`` layers of each kind."""
+        growing = fixed = 0
+        windows = []
+        for one, count in zip(rows, counts, strict=True):
+            fixed += one.state_bytes * count
+            row = one.row_bytes * count * sets
+            if one.most_cells is None:
+                growing += row
+            elif row:
+                windows.append((one.most_cells, row))
+                fixed += one.most_cells * row
+        windows.sort(reverse=True)
+        return cls(growing, fixed, tuple(windows))
+
+    def cells(self, room: int) -> int:
+        """Cells of a set for which there is room: full layers take what windows and states leave.
+
+        When that is less than the largest window, its layers still grow with the cells, and so on.
+        """
+        growing, room = self.cell_bytes, room - self.fixed_bytes
+        for most, row in self.windows:
+            if room >= growing * most:
+                break
+            growing, room = growing + row, room + most * row
+        if room < 0:
+            return 0
+        return min(MOST_CELLS, room // growing) if growing else MOST_CELLS
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How a model's cache is laid out over devices: ``devices`` are the layers of each group on each device."""
+class Layout(NamedTuple):
+    """How a model's cache is laid out over devices: ``devices`` are the layers of each group on each device,
+    ``fullest`` what those that may be the fullest take."""
 
     rows: tuple[Rows, ...]
+    counts: tuple[int, ...]
     devices: tuple[tuple[int, ...], ...]
+    fullest: tuple[Device, ...]
     options: Options
 
     @property
@@ -146,52 +192,32 @@ class Layout:
         return self._of_cells(round_up(n_ctx, self.options.pad_tokens))
 
     def _of_cells(self, cells: int) -> LlamaPool:
-        sets = self.sets
-        sizes = [rows.layer_bytes(cells, sets) for rows in self.rows]
-        windows = [min(cells, rows.most_cells) for rows in self.rows if rows.most_cells is not None]
-        order = _order(tuple([rows.count for rows in self.rows]))
-        per_layer = tuple([sizes[group] for group in order])
-        return LlamaPool(cells, windows[-1] if windows else None, sets, per_layer, self.options.sequences)
+        sets, sizes, window = self.sets, [], None
+        for rows in self.rows:
+            held, most = cells, rows.most_cells
+            if most is not None:
+                window = held = most if most < cells else cells
+            sizes.append(held * sets * rows.row_bytes + rows.state_bytes)
+        return LlamaPool(cells, window, sets, tuple(sizes), self.counts, self.options.sequences)
 
     def pool(self, kv_gib: float) -> LlamaPool:
         """The cache of the largest context that fits into ``kv_gib`` GiB on every device, states included.
 
         llama.cpp is told a context and not a memory, so this is the best that can be asked of it.
         """
-        room, sets = int(kv_gib * GIB), self.sets
-        cells = min([self._cells(device, room, sets) for device in set(self.devices)])
-        return self._of_cells(cells // self.options.pad_tokens * self.options.pad_tokens)
+        room, pad = int(kv_gib * GIB), self.options.pad_tokens
+        fullest = self.fullest
+        cells = fullest[0].cells(room) if len(fullest) == 1 else min([device.cells(room) for device in fullest])
+        return self._of_cells(cells // pad * pad)
 
     def pool_of(self, cache_gib: float) -> LlamaPool:
         """The same: states are counted in it."""
         return self.pool(cache_gib)
 
-    def _cells(self, device: tuple[int, ...], room: int, sets: int) -> int:
-        """Cells of a set for which ``device`` has room: full layers take what windows and states leave.
-
-        When that is less than the largest window, its layers still grow with the cells, and so on.
-        """
-        growing, windows = 0, []
-        for rows, count in zip(self.rows, device, strict=True):
-            room -= rows.state_bytes * count
-            row = rows.row_bytes * count * sets
-            if rows.most_cells is None:
-                growing += row
-            elif row:
-                windows.append((rows.most_cells, row))
-                room -= rows.most_cells * row
-        for most, row in sorted(windows, reverse=True):
-            if room >= growing * most:
-                break
-            growing, room = growing + row, room + most * row
-        if room < 0:
-            return 0
-        return min(MOST_CELLS, room // growing) if growing else MOST_CELLS
-
     def needed_gib(self, tokens: int) -> float:
         """GiB on the fullest device of a cache whose sequences can have ``tokens`` tokens, states included."""
-        sizes = [rows.layer_bytes(round_up(tokens, self.options.pad_tokens), self.sets) for rows in self.rows]
-        return max(kv.dot(sizes, device) for device in self.devices) / GIB
+        sizes = self.of_context(tokens).sizes
+        return max([kv.dot(sizes, device) for device in self.devices]) / GIB
 
 
 def round_up(tokens: int, step: int) -> int:
@@ -204,28 +230,44 @@ def _order(counts: tuple[int, ...]) -> tuple[int, ...]:
     return kv.sequence(counts)
 
 
-def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
+def layout(
+    model: Model | KvShape, sharding: Sharding, kv_type: KvType, options: Options = Options()
+) -> Layout | Unknown:
     """The layout over the devices of ``sharding``; of one server when there are several attention replicas.
 
     llama.cpp splits by layer, so ``tp`` and ``pp`` both only say how many devices there are: with a split by rows
     (``--split-mode row``) the cache follows its layer, too.
     """
-    if model.name.startswith(kv.COMPRESSED):
+    shape = model if isinstance(model, KvShape) else KvShape.of(model)
+    if shape.compressed:
         return kv.NO_COMPRESSED_RULE
     if sharding.dcp > 1:
         return Unknown("llama.cpp has no decode context split")
+    rows, count = _all_rows(shape, kv_type, options), sharding.tp * sharding.pp
+    if isinstance(rows, Unknown):
+        return rows
+    counts = shape.counts
+    devices: tuple[tuple[int, ...], ...] = (counts,)
+    fullest = devices
+    if count > 1:
+        if options.shares and len(options.shares) == count:
+            parts = kv.llamacpp_stages(shape.layer_count, options.shares)
+        else:
+            parts = kv.llamacpp_even_stages(shape.layer_count, count)
+        devices, fullest = kv.stage_counts(counts, parts), kv.fullest_stages(counts, parts)
+    sets = 1 if options.unified else options.sequences
+    return Layout(rows, counts, devices, tuple([Device.of(rows, one, sets) for one in fullest]), options)
+
+
+@lru_cache(maxsize=256)
+def _all_rows(shape: KvShape, k_type: KvType, options: Options) -> tuple[Rows, ...] | Unknown:
     found = []
-    for group in model.layers:
-        rows = _rows(group, kv_type, options)
+    for group in shape.layers:
+        rows = _rows(group, k_type, options)
         if isinstance(rows, Unknown):
             return rows
         found.append(rows)
-    counts, count = tuple([rows.count for rows in found]), sharding.tp * sharding.pp
-    devices: tuple[tuple[int, ...], ...] = (counts,)
-    if count > 1:
-        shares = options.shares if options.shares and len(options.shares) == count else (1.0,) * count
-        devices = kv.stage_counts(counts, kv.llamacpp_stages(sum(counts), shares))
-    return Layout(tuple(found), devices, options)
+    return tuple(found)
 
 
 def _rows(group: Layers, k_type: KvType, options: Options) -> Rows | Unknown:

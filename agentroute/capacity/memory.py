@@ -9,6 +9,7 @@ asked for.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from agentroute.capacity.kv import GIB
@@ -76,22 +77,31 @@ def left_for_kv(
     ``utilisation`` is what the engine was told (vLLM's gpu_memory_utilization, SGLang's mem_fraction_static,
     TensorRT-LLM's free_gpu_memory_fraction); ``None``: its default. ``batched_tokens`` are the tokens of one step.
     """
+    activation = batched_tokens * hidden_size * 2 / GIB
+    of_free, low_share, low_room, low_own, high_share, high_room, high_own = _room(
+        engine, memory_gib, activation, utilisation
+    )
+    heavy, light = weights_gib * (1 + WEIGHTS_BAND), weights_gib * (1 - WEIGHTS_BAND)
+    low, high = low_room - heavy - low_own, high_room - light - high_own
+    if of_free:
+        low, high = low_share * low, high_share * high
+    return Estimate((low + high) / 2, low, high, "derived")
+
+
+@lru_cache(maxsize=256)
+def _room(
+    engine: Engine, memory_gib: float, activation_gib: float, utilisation: float | None
+) -> tuple[bool, float, float, float, float, float, float]:
+    """What does not depend on the weights: ``of_free``; at the low end and at the high end the share of what is free,
+    the memory that they are taken from, and what the engine takes for itself."""
     (low_share, high_share), (least, most), own, engine_share, activations, of_free = BUDGETS[engine]
     if utilisation is not None:
         low_share = high_share = utilisation
-    activation = batched_tokens * hidden_size * 2 / GIB
-    most_own, least_own = (
-        own[1] + engine_share * memory_gib + activation * activations[1],
-        own[0] + activation * activations[0],
-    )
-    heavy, light = weights_gib * (1 + WEIGHTS_BAND), weights_gib * (1 - WEIGHTS_BAND)
-    if of_free:
-        low = low_share * (memory_gib - most - heavy - most_own)
-        high = high_share * (memory_gib - least - light - least_own)
-    else:
-        low = low_share * (memory_gib - most) - heavy - most_own
-        high = high_share * (memory_gib - least) - light - least_own
-    return Estimate((low + high) / 2, low, high, "derived")
+    low_room, high_room = memory_gib - most, memory_gib - least
+    if not of_free:
+        low_room, high_room = low_share * low_room, high_share * high_room
+    low_own = own[1] + engine_share * memory_gib + activation_gib * activations[1]
+    return of_free, low_share, low_room, low_own, high_share, high_room, own[0] + activation_gib * activations[0]
 
 
 def usable_gib(engine: Engine, memory_gib: float, utilisation: float | None = None) -> float:

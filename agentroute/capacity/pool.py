@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -64,8 +63,7 @@ class KvLayout(Protocol):
         """GiB of KV per accelerator on the fullest stage for one sequence of ``tokens`` tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(NamedTuple):
     """A KV memory of ``blocks`` blocks of ``block_tokens`` tokens each."""
 
     blocks: int

@@ -7,11 +7,12 @@ Rules: SGLang 0.5.23 ``mem_cache/kv_cache_configurator.py``, ``model_executor/po
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, KvType, Unknown
+from agentroute.capacity.kv import GIB, KvShape, KvType, Unknown
 from agentroute.capacity.pool import Scarce
-from agentroute.shape.model import Mla, Model
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
 SWA_RATIO = 0.8
@@ -52,8 +53,7 @@ class Options:
     ssm_bytes: int = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Bytes per accelerator: of one token in all full layers, of one in all windowed layers, of one state slot."""
 
     full_bytes: int
@@ -84,19 +84,20 @@ class Layout:
 
     def pool_of(self, cache_gib: float) -> SglangPool:
         """The pools in ``cache_gib`` GiB per accelerator for KV and states together, split as SGLang does."""
-        return self.pool(*self.split(cache_gib))
+        return self.pool(*self.split(cache_gib)) if self.state_bytes else self.pool(cache_gib)
 
     def pool(self, kv_gib: float, state_gib: float | None = None) -> SglangPool:
         """The pools in ``kv_gib`` GiB of KV per accelerator, and ``state_gib`` GiB of states beside it.
 
         ``None``: states have the share that SGLang gives them beside so much KV (``mamba_ratio``).
         """
-        page = self.page_tokens
-        tokens = int(max(0.0, kv_gib) * GIB / self.cell_bytes) // page * page
-        swa = int(tokens * self.options.swa_ratio) // page * page if self.swa_bytes and self.full_bytes else None
+        page, full, windowed, options = self.page_tokens, self.full_bytes, self.swa_bytes, self.options
+        cell = full + options.swa_ratio * windowed if full else windowed
+        tokens = int(kv_gib * GIB / cell) // page * page if kv_gib > 0.0 else 0
+        swa = int(tokens * options.swa_ratio) // page * page if windowed and full else None
         slots = None
         if self.state_bytes:
-            states = self.options.mamba_ratio * kv_gib if state_gib is None else state_gib
+            states = options.mamba_ratio * kv_gib if state_gib is None else state_gib
             # One slot is a dummy for padded batches.
             slots = max(0, int(states * GIB / self.state_bytes) - 1)
         return SglangPool(self, tokens // page, swa, slots)
@@ -106,8 +107,7 @@ class Layout:
         return -(-tokens // self.page_tokens) * self.page_tokens * self.cell_bytes / GIB
 
 
-@dataclass(frozen=True, slots=True)
-class SglangPool:
+class SglangPool(NamedTuple):
     """``blocks`` pages; ``swa_tokens`` tokens for windowed layers and ``state_slots`` states, ``None``: none needed."""
 
     layout: Layout
@@ -165,45 +165,50 @@ class SglangPool:
         return min(held, limit)
 
 
-def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
+def layout(
+    model: Model | KvShape, sharding: Sharding, kv_type: KvType, options: Options = Options()
+) -> Layout | Unknown:
     """The layout on the fullest stage. ``sharding.tp`` is attention's own: with DP attention, SGLang's tp // dp.
 
     Layers that share earlier ones' KV are allocated all the same. The smallest pool of all ranks holds for all.
     Chunked layers share the windowed layers' pool, a chunk as the window (``resolve_sliding_window_size``).
     """
-    found = kv.specs(
-        model,
-        sharding.tp,
-        kv_type,
-        draft=options.draft,
-        shared_too=True,
-        conv_bytes=options.conv_bytes,
-        ssm_bytes=options.ssm_bytes,
-    )
+    shape = model if isinstance(model, KvShape) else KvShape.of(model)
+    found = shape.specs(sharding.tp, kv_type, options.draft, True, options.conv_bytes, options.ssm_bytes)
     if isinstance(found, Unknown):
         return found
     if sharding.dcp > 1:
         return Unknown("SGLang's pool under a decode context split is not known here")
-    hybrid = model.name.startswith(HYBRID) if options.windows is None else options.windows
-    full, swa, state, span = [], [], [], 0
+    hybrid = options.windows
+    if hybrid is None:
+        # Where all layers keep everything there is nothing to treat otherwise.
+        hybrid = not found.all_full and shape.name.startswith(HYBRID)
+    full, swa, span = [], [], 1
     for spec in found:
-        windowed = hybrid and spec.span_tokens is not None
-        full.append(0 if windowed else spec.row_bytes)
-        swa.append(spec.row_bytes if windowed else 0)
-        state.append(spec.state_bytes)
-        span = max(span, spec.span_tokens or 0) if windowed else span
-    if not any(full) and not any(swa):
+        if hybrid and spec.span_tokens is not None:
+            full.append(0)
+            swa.append(spec.row_bytes)
+            span = max(span, spec.span_tokens)
+        else:
+            full.append(spec.row_bytes)
+            swa.append(0)
+    keeps_all, counts = any(full), found.counts
+    if not keeps_all and not any(swa):
         return Unknown("the model keeps no KV, only states, and SGLang's pool for that is not known here")
-    counts = tuple(spec.count for spec in found)
     stages: tuple[tuple[int, ...], ...] = (counts,)
     if sharding.pp > 1 and not options.whole_model_per_stage:
-        stages = kv.stage_counts(counts, kv.sglang_stages(sum(counts), sharding.pp))
-    share = options.swa_ratio if any(full) else 1.0
-    pairs = [(kv.dot(full, stage), kv.dot(swa, stage)) for stage in stages]
-    most = max(pairs, key=lambda pair: pair[0] + share * pair[1]) if len(pairs) > 1 else pairs[0]
-    states = max(kv.dot(state, stage) for stage in stages)
-    sparse = any(isinstance(group.attention, Mla) and group.attention.index for group in model.layers)
-    return Layout(*most, states, options.page_tokens or (64 if sparse else 1), span or 1, options)
+        stages = kv.fullest_stages(counts, kv.sglang_stages(sum(counts), sharding.pp))
+    share = options.swa_ratio if keeps_all else 1.0
+    most, full_bytes, swa_bytes, state_bytes = -1.0, 0, 0, 0
+    for stage in stages:
+        all_, windowed = kv.dot(full, stage), kv.dot(swa, stage)
+        if all_ + share * windowed > most:
+            most, full_bytes, swa_bytes = all_ + share * windowed, all_, windowed
+    if found.most_state_bytes:
+        states = [spec.state_bytes for spec in found]
+        state_bytes = max([kv.dot(states, stage) for stage in stages])
+    page = options.page_tokens or (64 if shape.sparse else 1)
+    return Layout(full_bytes, swa_bytes, state_bytes, page, span, options)
 
 
 def pool_gib(before_gib: float, after_load_gib: float, mem_fraction_static: float) -> float:

@@ -7,9 +7,10 @@ only three logs confirm them, none with more than one GPU.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, KvType, Unknown
+from agentroute.capacity.kv import GIB, KvShape, KvType, Unknown
 from agentroute.capacity.pool import Pool
 from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
@@ -35,8 +36,7 @@ class Options:
     windows: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """``token_bytes`` are the bytes of one token per accelerator, on the stage that keeps the most."""
 
     token_bytes: int
@@ -55,29 +55,32 @@ class Layout:
         return -(-tokens // self.block_tokens) * self.block_tokens * self.token_bytes / GIB
 
 
-def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
+def layout(
+    model: Model | KvShape, sharding: Sharding, kv_type: KvType, options: Options = Options()
+) -> Layout | Unknown:
     """The layout on the stage that keeps the most; the pool of one attention replica when there are several.
 
     With windows of several sizes, each size has a pool of its own and an equal share of the memory
     (``calculate_max_num_blocks_for_vswa``). How many blocks a sequence holds there is in compiled code that was not
     read, nor were the rules of recurrent states, and no log shows either: both have a reason instead of a number.
     """
-    found = kv.specs(model, sharding.tp, kv_type, draft=options.draft)
+    shape = model if isinstance(model, KvShape) else KvShape.of(model)
+    found = shape.specs(sharding.tp, kv_type, options.draft)
     if isinstance(found, Unknown):
         return found
-    if any(spec.kind == "state" for spec in found):
+    if found.most_state_bytes:
         return Unknown("TensorRT-LLM's pool of a model with recurrent states is not known here")
-    if options.windows and any(spec.span_tokens for spec in found):
+    if not found.all_full and options.windows:
         return Unknown("how many blocks a sequence holds in TensorRT-LLM's pools of windowed layers is not known here")
-    if options.windows is None and len(found) > 1 and any(spec.span_tokens for spec in found):
+    if not found.all_full and options.windows is None and len(found) > 1:
         return Unknown("TensorRT-LLM's pools for windows of several sizes are not known here")
     if sharding.dcp > 1:
         return Unknown("TensorRT-LLM's pool under a decode context split is not known here")
-    rows, counts = [spec.row_bytes for spec in found], tuple(spec.count for spec in found)
+    rows, counts = [spec.row_bytes for spec in found], found.counts
     stages: tuple[tuple[int, ...], ...] = (counts,)
     if sharding.pp > 1:
-        stages = kv.stage_counts(counts, kv.trtllm_stages(sum(counts), sharding.pp))
-    return Layout(max(kv.dot(rows, stage) for stage in stages), options.block_tokens)
+        stages = kv.fullest_stages(counts, kv.trtllm_stages(sum(counts), sharding.pp))
+    return Layout(max([kv.dot(rows, stage) for stage in stages]), options.block_tokens)
 
 
 def token_bytes(model: Model, sharding: Sharding, kv_type: KvType, *, draft: bool = False) -> int | Unknown:

@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, Kind, KvType, Spec, Unknown
+from agentroute.capacity.kv import GIB, Kind, KvShape, KvType, Spec, Specs, Unknown
 from agentroute.capacity.pool import Scarce, kv_blocks
-from agentroute.shape.model import Gqa, Model
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
 CONCURRENCY_SINCE = (0, 20)
@@ -87,6 +87,8 @@ class Layout(NamedTuple):
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest block; 1 where only states are kept, which hold any length."""
+        if len(self.groups) == 1 and self.groups[0].kind != "state":
+            return self.groups[0].block_tokens
         least = 0
         for group in self.groups:
             if group.kind != "state" and not 0 < least <= group.block_tokens:
@@ -96,8 +98,14 @@ class Layout(NamedTuple):
     def units(self, tokens: int) -> int:
         """Blocks of the pool that one sequence of ``tokens`` tokens takes."""
         total = 0
-        for group in self.groups:
-            total += group.groups * group.units(tokens)
+        # ``Group.units``, without the call.
+        for kind, groups, block_tokens, held, fixed in self.groups:
+            if kind == "full":
+                total += groups * -(-tokens // block_tokens)
+            elif held is None:
+                total += groups * fixed
+            else:
+                total += groups * (-(-(held if held < tokens else tokens) // block_tokens) + fixed)
         return total
 
     def pool(self, kv_gib: float) -> VllmPool:
@@ -146,7 +154,8 @@ class VllmPool(NamedTuple):
 
     def scarcest(self, tokens: int) -> Scarce:
         """Blocks, of which all groups share one pool."""
-        return Scarce(kv_blocks(self.block_tokens), self.units(tokens), self.blocks)
+        layout = self.layout
+        return Scarce(kv_blocks(layout.block_tokens), layout.units(tokens), self.blocks)
 
     def printed_tokens(self, rule: TokenRule, max_model_len: int | None = None) -> int | Unknown:
         """The number of tokens that the start-up log prints under ``rule``."""
@@ -190,40 +199,41 @@ def longest(units: Callable[[int], float], blocks: float, limit: int) -> int:
     return low
 
 
-def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options = Options()) -> Layout | Unknown:
+def layout(
+    model: Model | KvShape, sharding: Sharding, kv_type: KvType, options: Options = Options()
+) -> Layout | Unknown:
     """The layout of ``model``'s cache; the pool of one attention replica when there are several."""
-    found = kv.specs(
-        model,
+    shape = model if isinstance(model, KvShape) else KvShape.of(model)
+    found = shape.specs(
         sharding.tp,
         kv_type,
-        draft=options.draft,
-        conv_bytes=options.conv_bytes,
-        ssm_bytes=options.ssm_bytes,
-        speculative_tokens=options.speculative_tokens,
+        options.draft,
+        False,
+        options.conv_bytes,
+        options.ssm_bytes,
+        options.speculative_tokens,
     )
     if isinstance(found, Unknown):
         return found
     if not options.hybrid:
-        found = tuple(s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found)
-    if sharding.dcp > 1 and (reason := _refused_dcp(model, sharding, found)):
+        found = Specs([s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found])
+    if sharding.dcp > 1 and (reason := _refused_dcp(shape, sharding, found)):
         return Unknown(reason)
-    latent = "mla" in [group.attention.kind for group in model.layers]
-    block = options.block_tokens or (64 if latent else 16)
-    if len(found) == 1 or {spec.kind for spec in found} == {"full"}:
-        return _uniform(found, block, sharding, options)
-    return _hybrid(found, block, 64 if latent else 16, sharding, options)
+    kernel = 64 if shape.latent else 16
+    if found.all_full or len(found) == 1:
+        return _uniform(found, options.block_tokens or kernel, sharding, options)
+    return _hybrid(found, options.block_tokens or kernel, kernel, sharding, options)
 
 
-def _refused_dcp(model: Model, sharding: Sharding, found: tuple[Spec, ...]) -> str | None:
+def _refused_dcp(shape: KvShape, sharding: Sharding, found: Specs) -> str | None:
     """Why vLLM refuses a decode context split (``ModelConfig.verify_with_parallel_config``); ``None``: it does not.
 
     Only ranks that would hold copies of the same heads can share a sequence's tokens.
     """
     if any(spec.kind == "sliding" for spec in found):
         return "vLLM refuses a decode context split of layers with a sliding window"
-    for group in model.layers:
-        if isinstance(group.attention, Gqa):
-            heads = group.attention.kv_heads
+    for _, heads in shape.heads:
+        if heads is not None:
             copies = max(1, sharding.tp // heads)
             if sharding.dcp > copies:
                 return (
@@ -246,29 +256,35 @@ def _group(spec: Spec, groups: int, block_tokens: int, options: Options) -> Grou
             return Group("state", groups, block_tokens, None, (2 if options.align else 1) + options.speculative_tokens)
 
 
-def _uniform(found: tuple[Spec, ...], block: int, sharding: Sharding, options: Options) -> Layout:
+def _uniform(found: Specs, block: int, sharding: Sharding, options: Options) -> Layout:
     """One group, whose layers may keep rows or states of different sizes (``UniformTypeKVCacheSpecs``)."""
     group = _group(found[0], 1, block * sharding.dcp, options)
+    counts = found.counts
+    if len(found) == 1:
+        size = found[0].state_bytes or found[0].row_bytes * block
+        whole = fullest = size * counts[0]
+        if sharding.pp > 1:
+            fullest = size * max(_parts(counts[0], sharding.pp, options.partition))
+        return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
     sizes = [spec.state_bytes or spec.row_bytes * block for spec in found]
-    counts = tuple([spec.count for spec in found])
     whole = fullest = kv.dot(sizes, counts)
     if sharding.pp > 1:
-        stages = kv.stage_counts(counts, _parts(sum(counts), sharding.pp, options.partition))
-        fullest = max([kv.dot(sizes, stage) for stage in stages])
+        fullest = 0
+        for stage in kv.fullest_stages(counts, _parts(sum(counts), sharding.pp, options.partition)):
+            size = kv.dot(sizes, stage)
+            if size > fullest:
+                fullest = size
     return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
 
 
-def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding, options: Options) -> Layout | Unknown:
+def _hybrid(found: Specs, block: int, kernel: int, sharding: Sharding, options: Options) -> Layout | Unknown:
     """Groups of equally many layers with one page size (``_get_kv_cache_groups_uniform_page_size``).
 
     A state decides the attention block: enough tokens of attention to be as large as one state, rounded up to the
     kernel's step (``_align_hybrid_block_size``). A smaller page gets more tokens until it is as large as the largest.
     """
-    row = state = most = 0
-    least = found[0].count
-    for spec in found:
-        row, state = max(row, spec.row_bytes), max(state, spec.state_bytes)
-        least, most = min(least, spec.count), max(most, spec.count)
+    row, state, counts = found.most_row_bytes, found.most_state_bytes, found.counts
+    least, most = min(counts), max(counts)
     if not row:
         return Unknown("vLLM's pages for states of several sizes, without KV, are not known here")
     if state:
@@ -287,7 +303,6 @@ def _hybrid(found: tuple[Spec, ...], block: int, kernel: int, sharding: Sharding
         check.append((page * spec.count, group))
     fullest = size
     if sharding.pp > 1:
-        counts = tuple([spec.count for spec in found])
         parts = _parts(sum(counts), sharding.pp, options.partition)
         fullest = _fullest(counts, tuple([group.groups for group in groups]), parts)
         if not options.whole_model_check:

@@ -10,20 +10,17 @@ at load are not counted: a per cent or two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agentroute.capacity import kv
-from agentroute.capacity.kv import GIB, MIB, Unknown
+from agentroute.capacity.in_bytes import InBytes, LayerBytes, allocated
+from agentroute.capacity.kv import GIB, KvShape, Unknown
 from agentroute.shape.model import Attention, DenseMlp, Gqa, Layers, Linear, Mla, Mlp, Model, MoeMlp
 from agentroute.shape.sharding import Sharding
 
 WIDE = 2.0
 """Bytes of an element that is not quantised: norms and routers always are of this kind."""
-
-LARGE_BYTES, STEP_BYTES = 10 * MIB, 2 * MIB
-"""A tensor of 10 MiB or more takes whole 2 MiB (PyTorch ``CUDACachingAllocator``: kMinLargeAlloc, kRoundLarge)."""
 
 VOCABULARY_STEP = 64
 """A vocabulary is padded to a multiple of this (vLLM and SGLang: DEFAULT_VOCAB_PADDING_SIZE)."""
@@ -130,34 +127,41 @@ class Part(NamedTuple):
     always_bytes: float
     """What no split and no quantisation changes."""
 
-    def bytes(self, over: tuple[int, int, int], kept: tuple[float, float, float], q: Quantisation, all_: int) -> float:
-        """Bytes on one accelerator; ``over`` and ``kept`` by the numbers above, ``all_`` the ranks of experts."""
-        tensors, routed, total = self
-        for elements, split, kind, kv_heads, head in tensors:
-            size = elements / over[split]
+    def in_bytes(self, q: Quantisation) -> LayerBytes:
+        """The same in bytes."""
+        by, total = (q.attention, q.dense, WIDE), self.always_bytes
+        tensor: list[float] = []
+        dense: list[float] = []
+        heads: list[tuple[float, int, float]] = []
+        for elements, split, kind, kv_heads, head in self.tensors:
+            size = elements * by[kind]
             if kv_heads:
-                size += head * (kv_heads / over[1] if kv_heads > over[1] else 1)
-            size *= kept[kind]
-            total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
-        if routed is not None:
-            experts, up, down, inner = routed
+                heads.append((size, kv_heads, head * by[kind]))
+            elif split == EVERYWHERE:
+                total += allocated(size)
+            else:
+                (tensor if split == TENSOR else dense).append(size)
+        routed = 0.0
+        if self.routed is not None:
+            experts, up, down, inner = self.routed
             width = -(-inner // q.expert_width_step) * q.expert_width_step
-            total += experts * (up + down) * width * q.experts / all_
-        return total
+            routed = experts * (up + down) * width * q.experts
+        return LayerBytes(tuple(tensor), tuple(dense), tuple(heads), routed, total)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A model's weights, one entry for each group of layers.
+    """A model's weights, one entry for each group of layers, of ``counts`` layers each.
 
-    ``before``: for each group, how many of its layers stand before each layer. ``table`` and ``own`` are the elements
-    of the embedding and of per-layer embeddings, ``output`` whether an output layer of its own stands on the last
-    stage, and whether also when that is the first. ``encoder`` are a vision part's elements, ``positions`` those of the
-    sines and cosines that every rank keeps, ``joint`` those of the projection that joins a draft's inputs.
+    ``cache`` is what its layers keep. ``table`` and ``own`` are the elements of the embedding and of per-layer
+    embeddings, ``output`` whether an output layer of its own stands on the last stage, and whether also when that is
+    the first. ``encoder`` are a vision part's elements, ``positions`` those of the sines and cosines that every rank
+    keeps, ``joint`` those of the projection that joins a draft's inputs.
     """
 
     groups: tuple[Part, ...]
-    before: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...]
+    cache: KvShape
     draft: tuple[tuple[int, Part], ...]
     table: int
     own: int
@@ -165,6 +169,9 @@ class Parts:
     encoder: int
     positions: int
     joint: int
+    weighed: dict[Quantisation, InBytes] = field(default_factory=dict, compare=False, repr=False)
+    named: dict[str, InBytes] = field(default_factory=dict, compare=False, repr=False)
+    """By quantisation, and by what people call it, the weights in bytes that were asked for."""
 
     @classmethod
     def of(cls, model: Model) -> Parts | Unknown:
@@ -178,12 +185,10 @@ class Parts:
         draft = tuple((group.count, _part(group, hidden, unknown)) for group in model.draft_layers)
         if unknown:
             return Unknown(f"the model's shape lacks {', '.join(dict.fromkeys(unknown))}")
-        order = kv.sequence([group.count for group in model.layers])
         return cls(
             groups=groups,
-            before=tuple(
-                tuple(accumulate((int(kind == one) for kind in order), initial=0)) for one in range(len(groups))
-            ),
+            counts=tuple([group.count for group in model.layers]),
+            cache=KvShape.of(model),
             draft=draft,
             table=rows * hidden,
             own=(model.per_layer_embedding_size or 0) * model.layer_count * rows,
@@ -212,34 +217,27 @@ class Parts:
         sharding: Sharding,
         quantisation: Quantisation = QUANTISATIONS["bf16"],
         *,
-        stages: Callable[[int, int], Sequence[int]] = kv.vllm_stages,
+        stages: Callable[[int, int], tuple[int, ...]] = kv.vllm_stages,
         dense_over_replicas: bool = False,
         draft: bool = False,
     ) -> float:
         """GiB of weights on the fullest accelerator; the options are those of ``gib``."""
-        tp, pp = sharding.tp, sharding.pp
-        ranks = tp * sharding.attention_dp
-        over, kept = (1, tp, ranks if dense_over_replicas else tp), (quantisation.attention, quantisation.dense, WIDE)
-        table, always = self.table * quantisation.tables / tp, self.positions * WIDE
-        first = table + (self.own + self.encoder) * WIDE / tp
-        last = 0.0
-        if draft:
-            for count, part in self.draft:
-                last += count * (part.bytes(over, kept, quantisation, ranks) + self.joint * WIDE)
-        # A tied output layer is the embedding itself, unless it stands on another stage.
-        last += table if self.output[0 if pp > 1 else 1] else 0.0
-        if pp == 1:
-            for part, before in zip(self.groups, self.before, strict=True):
-                first += part.bytes(over, kept, quantisation, ranks) * before[-1]
-            return (first + last + always) / GIB
-        ends = [*accumulate(stages(len(self.before[0]) - 1, pp))]
-        sizes = [first, *[0.0] * (pp - 2), last]
-        for part, before in zip(self.groups, self.before, strict=True):
-            size, start = part.bytes(over, kept, quantisation, ranks), 0
-            for stage, end in enumerate(ends):
-                sizes[stage] += size * (before[end] - start)
-                start = before[end]
-        return (max(sizes) + always) / GIB
+        return self.in_bytes(quantisation).gib(sharding, stages, dense_over_replicas, draft)
+
+    def in_bytes(self, quantisation: Quantisation) -> InBytes:
+        """The weights in bytes."""
+        if (found := self.weighed.get(quantisation)) is None:
+            self.weighed[quantisation] = found = InBytes(
+                groups=tuple([part.in_bytes(quantisation) for part in self.groups]),
+                counts=self.counts,
+                draft=tuple([(count, part.in_bytes(quantisation)) for count, part in self.draft]),
+                joint=self.joint * WIDE,
+                output=self.output,
+                table=self.table * quantisation.tables,
+                split=(self.own + self.encoder) * WIDE,
+                always=self.positions * WIDE,
+            )
+        return found
 
 
 def gib(
@@ -247,7 +245,7 @@ def gib(
     sharding: Sharding,
     quantisation: Quantisation = QUANTISATIONS["bf16"],
     *,
-    stages: Callable[[int, int], Sequence[int]] = kv.vllm_stages,
+    stages: Callable[[int, int], tuple[int, ...]] = kv.vllm_stages,
     dense_over_replicas: bool = False,
     draft: bool = False,
 ) -> float | Unknown:
@@ -285,7 +283,7 @@ def _part(group: Layers, hidden: int, unknown: list[str], own: int = 0) -> Part:
     return Part(
         tuple([one for one in every if (one.over, one.kept) != (EVERYWHERE, PLAIN)]),
         routed,
-        sum([size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES for size in always]),
+        sum([allocated(size) for size in always]),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import ceil, inf, log, log1p, log2
 from operator import itemgetter
 
-from agentroute.latency.limits import Bend, Bubble, Found, find, told
+from agentroute.latency.limits import Bend, Bubble, Found, Others, find, others, told
 from agentroute.latency.rates import Course, Metric, RateKind, RateLimit, Workload, total_s
 from agentroute.latency.roofline import CHUNK_TOKENS, KERNEL_S, STEP_S, Roofline, Seconds, Step
 from agentroute.latency.search import MOST, Line
@@ -51,6 +51,11 @@ class Rates:
         self.lone_hops = lone.hops_s
         self.bubble = line(lambda step: step.hops_s + step.late * step.apart(kernels_s))
         self.weights = (lambda n: self.steps[n][0]) if last.weights_s > lone.weights_s else None
+        # Up to there everything reads all of its past, and ``Roofline.sequence`` is two lines.
+        self.reach_tokens = min([past.reach_tokens for past in counted.past], default=inf)
+        self.state_s, self.token_s = roofline.sequence(0)
+        self.past_token_s = sum([past.bytes for past in counted.past]) * roofline.byte_s
+        self.attention_token_s = sum([past.decode_flops for past in counted.past]) * roofline.attention_flop_s
         self.another, self.replicas, self.alone = another(roofline), dp, pp == 1
         self.exchanges = roofline.inside_token_s > 0.0 or roofline.across_token_s > 0.0
         self.reduces = roofline.reduce_s > 0.0
@@ -65,31 +70,67 @@ class Rates:
 
     def found(self, workload: Workload) -> list[Found]:
         """The same in no order, not yet told."""
+        first, rest = self.first(workload)
+        return first + others(first[0], rest) if rest else first
+
+    def first(self, workload: Workload) -> tuple[list[Found], Others | None]:
+        """One metric: its least limit alone, and what ``others`` reads the rest off; several: all of ``found``."""
         if workload.ttft_ms is None and workload.e2e_ms is None:
             tpot_ms = workload.tpot_ms
-            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, True)
+            found = self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, None)
+            assert found is not None
+            return [found[0]], found[1]
+        asked = workload.asked
+        if len(asked) == 1:
+            found = self._of(workload, *asked[0], None)
+            assert found is not None
+            return [found[0]], found[1]
         least: dict[RateKind, Found] = {}
-        for metric, slo_s in workload.asked:
-            for one in self._of(workload, metric, slo_s):
+        for metric, slo_s in asked:
+            found = self._of(workload, metric, slo_s, None)
+            assert found is not None
+            first, rest = found
+            for one in (first, *others(first, rest)) if rest else (first,):
                 if one[1] not in least or one[0] < least[one[1]][0]:
                     least[one[1]] = one
-        return list(least.values())
+        return list(least.values()), None
 
     def least(self, workload: Workload) -> Found:
         """The least of ``found``, in less time: of several, the one that the whole is charged to."""
+        found = self.least_below(workload, None)
+        assert found is not None
+        return found
+
+    def least_below(self, workload: Workload, below: float | None) -> Found | None:
+        """The same, in still less time ``None`` where it is not below ``below``."""
         if workload.ttft_ms is None and workload.e2e_ms is None:
             tpot_ms = workload.tpot_ms
-            return self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, False)[0]
-        return min([self._of(workload, metric, slo_s, alone=False)[0] for metric, slo_s in workload.asked], key=_N_C)
+            found = self._answering(workload, "TPOT", None if tpot_ms is None else tpot_ms / 1_000, below)
+            return found[0] if found is not None else None
+        least: Found | None = None
+        for metric, slo_s in workload.asked:
+            if (found := self._of(workload, metric, slo_s, below)) is not None:
+                least = found[0]
+                below = least[0]
+        return least
 
-    def _of(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool = True) -> list[Found]:
+    def _of(
+        self, workload: Workload, metric: Metric, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         if metric == "TTFT":
-            return self._reading(workload, slo_s, alone)
-        return self._answering(workload, metric, slo_s, alone)
+            return self._reading(workload, slo_s, below)
+        return self._answering(workload, metric, slo_s, below)
 
-    def _answering(self, workload: Workload, metric: Metric, slo_s: float | None, alone: bool) -> list[Found]:
+    def _answering(
+        self, workload: Workload, metric: Metric, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         roofline, steps, isl, osl = self.roofline, self.steps, workload.isl, workload.osl
-        past_s, token_s = roofline.sequence(isl + osl / 2)
+        tokens = isl + osl / 2
+        if tokens <= self.reach_tokens:
+            past_s = self.state_s + self.past_token_s * tokens
+            token_s = self.token_s + self.attention_token_s * tokens
+        else:
+            past_s, token_s = roofline.sequence(tokens)
         more_weights, more_kv, more_compute, more_exchange, more_reduce, more_pipeline, more_fixed = self.another(isl)
         always_s, by = 0.0, 1.0
         if metric == "E2E":
@@ -127,7 +168,7 @@ class Rates:
         return find(
             metric,
             slo_s,
-            alone,
+            below,
             whole,
             always_s + by * (busy * lone_share + lone_rest),
             a,
@@ -169,7 +210,9 @@ class Rates:
 
         return each_s, self.lone_hops, bubble, a, b, c, d
 
-    def _reading(self, workload: Workload, slo_s: float | None, alone: bool) -> list[Found]:
+    def _reading(
+        self, workload: Workload, slo_s: float | None, below: float | None
+    ) -> tuple[Found, Others | None] | None:
         course, replicas = Course.of(self.roofline, workload, "TTFT"), self.replicas
         at = course.at
         # From there on every replica reads its prompts in full steps.
@@ -194,7 +237,7 @@ class Rates:
         return find(
             "TTFT",
             slo_s,
-            alone,
+            below,
             lambda n: total_s(at(n)),
             total_s(lone),
             *flat,
@@ -241,6 +284,11 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
     hops_token_s, kernels_s = roofline.hops_token_s, counted.kernels * KERNEL_S
     fixed_s = part * kernels_s + STEP_S
     pasts = [(past, past.bytes, past.prefill_flops, past.reach_tokens) for past in counted.past]
+    all_reach = min([past.reach_tokens for past in counted.past], default=inf)
+    all_bytes, all_flops = (
+        sum([past.bytes for past in counted.past]),
+        sum([past.prefill_flops for past in counted.past]),
+    )
     all_hit, all_weights_s = (
         _all_hit(roofline),
         byte_s * (counted.weight_bytes + sum([e.read_bytes(inf) for e in counted.experts])),
@@ -254,13 +302,17 @@ def another(roofline: Roofline) -> Callable[[int], Prompt]:
         steps = new / CHUNK_TOKENS if new > CHUNK_TOKENS else 1.0
         then = 2.0 * new / CHUNK_TOKENS if 2.0 * new > CHUNK_TOKENS else 1.0
         past_bytes, past_flops, more = steps * state_bytes, 0.0, then - steps
-        for past, size, flops, reach in pasts:
-            if new <= reach:
-                past_bytes += size * (steps * new / 2 + new)
-                past_flops += flops * new * new / 2
-            else:
-                past_bytes += size * (steps * past.read_tokens(new / 2) + new)
-                past_flops += flops * past.pairs(new)
+        if new <= all_reach:
+            past_bytes += all_bytes * (steps * new / 2 + new)
+            past_flops = all_flops * new * new / 2
+        else:
+            for past, size, flops, reach in pasts:
+                if new <= reach:
+                    past_bytes += size * (steps * new / 2 + new)
+                    past_flops += flops * new * new / 2
+                else:
+                    past_bytes += size * (steps * past.read_tokens(new / 2) + new)
+                    past_flops += flops * past.pairs(new)
         kv, compute = past_bytes * byte_s, new * (token_s + expert_s) + head_s + past_flops * flop_s
         exchange, reduce = more * exchange_s + new * exchange_token_s, more * reduce_s + new * reduce_token_s
         if dp * new / steps >= all_hit:

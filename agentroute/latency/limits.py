@@ -34,6 +34,22 @@ Bubble = tuple[float, float, Curve, float, float, float, float]
 step by the concurrency, and the two lines that they are the larger of at last, the flatter first."""
 
 
+Others = tuple[
+    int,
+    list[tuple[int, Curve | None, bool, float, float, float, float]],
+    Curve | None,
+    float,
+    float,
+    float,
+    int,
+    int,
+    int,
+]
+"""What ``others`` reads off, beside the limit that was found: the part that it is charged to, and every part that grows
+until it fails, with its curve, whether that is convex, and its two lines; and, as ``find`` is given them, ``weights``,
+``by``, ``share``, ``weights_s``, ``convex_from``, ``full`` and ``far``."""
+
+
 def told(found: Found, n: int) -> tuple[float, float]:
     """Milliseconds that the metric takes for ``n`` requests in flight, and that it may take."""
     n_c, _, _, slo_s, curve, far, a, b, c, d = found
@@ -53,7 +69,7 @@ def told(found: Found, n: int) -> tuple[float, float]:
 def find(
     metric: Metric,
     slo_s: float | None,
-    alone: bool,
+    below: float | None,
     whole: Curve,
     start_s: float,
     flat_s: float,
@@ -75,8 +91,9 @@ def find(
     weights_each_s: float,
     pipeline: Bubble | None,
     spared: Callable[[], list[float]],
-) -> list[Found]:
-    """The limits of one metric, the one that the whole is charged to first; not ``alone``: only that one.
+) -> tuple[Found, Others | None] | None:
+    """The limit of one metric, charged to the part that grows most, and what the other parts' are read off by
+    ``others``; ``None``: it is not below ``below``.
 
     ``whole`` is the metric by the concurrency, ``start_s`` that of a lone request, and the two lines are what it is the
     larger of from ``far`` on. From the power of two ``convex_from`` on it is convex; from ``full`` on every batch has a
@@ -93,10 +110,14 @@ def find(
     elif start_s <= slo_s:
         least = _kept(whole, flat_s, flat_each_s, steep_s, steep_each_s, slo_s, 1, start_s, full, far)
         fails = int(least) + 1 if least < inf else MOST
+    elif below is not None and below <= 0:
+        return None
     else:
         # An SLO that one request alone does not keep is charged to what would have to go first.
         parts = spared()
-        return [(0, RATE_KINDS[parts.index(max(parts))], metric, slo_s, whole, NEVER, 0.0, 0.0, 0.0, 0.0)]
+        return (0, RATE_KINDS[parts.index(max(parts))], metric, slo_s, whole, NEVER, 0.0, 0.0, 0.0, 0.0), None
+    if below is not None and least >= below:
+        return None
     charged, most_s = 0, start_s
     growing: list[tuple[int, Curve | None, bool, float, float, float, float]] = []
     for kind, less_s, b, c, d, early in bends:
@@ -144,37 +165,44 @@ def find(
         growing.append((5, None, True, a, each_weights_s, a, each_weights_s))
         if a + each_weights_s * fails > most_s:
             charged = 5
-    limits: list[Found] = [
-        (least, RATE_KINDS[charged], metric, slo_s, whole, far, flat_s, flat_each_s, steep_s, steep_each_s)
-    ]
-    if alone:
-        low = int(least) if least < inf else MOST
-        for kind, curve, convex, a, b, c, d in growing:
-            if kind == charged:
-                continue
-            n_c: float
-            if low == MOST:
+    return (
+        (least, RATE_KINDS[charged], metric, slo_s, whole, far, flat_s, flat_each_s, steep_s, steep_each_s),
+        (charged, growing, weights, by, share, weights_s, convex_from, full, far),
+    )
+
+
+def others(found: Found, rest: Others) -> list[Found]:
+    """The limits of the other parts of a metric: none is below the one that was found."""
+    least, _, metric, slo_s, *_ = found
+    charged, growing, weights, by, share, weights_s, convex_from, full, far = rest
+    low = int(least) if least < inf else MOST
+    limits: list[Found] = []
+    for kind, curve, convex, a, b, c, d in growing:
+        if kind == charged:
+            continue
+        n_c: float
+        if low == MOST:
+            n_c = inf
+        elif slo_s is None:
+            if curve is None:
+                # ``worth_until``, without the call.
                 n_c = inf
-            elif slo_s is None:
-                if curve is None:
-                    # ``worth_until``, without the call.
-                    n_c = inf
-                    if d > 0.0:
-                        n_c = (2.0 * a - WORTH * c) / (WORTH * d - b)
-                        if b > 0.0 and n_c * b > GAIN * a:
-                            n_c = GAIN * a / b
-                        if n_c * d < GAIN * c:
-                            n_c = GAIN * c / d
-                    n_c = inf if n_c >= MOST else 1 << int(n_c).bit_length() - 1 if n_c > low else low
-                else:
-                    unread = (None if convex else weights), by * (share - 1.0 if kind == 3 else 1.0), weights_s
-                    n_c = _worth(curve, a, b, c, d, low, 1 if convex else convex_from, full, far, *unread)
-            elif curve is None:
-                n_c = kept_until(a, b, c, d, slo_s)
-                n_c = inf if n_c >= MOST else int(n_c) if n_c > low else low
+                if d > 0.0:
+                    n_c = (2.0 * a - WORTH * c) / (WORTH * d - b)
+                    if b > 0.0 and n_c * b > GAIN * a:
+                        n_c = GAIN * a / b
+                    if n_c * d < GAIN * c:
+                        n_c = GAIN * c / d
+                n_c = inf if n_c >= MOST else 1 << int(n_c).bit_length() - 1 if n_c > low else low
             else:
-                n_c = _kept(curve, a, b, c, d, slo_s, low, None, full, far)
-            limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, NEVER if convex else far, a, b, c, d))
+                unread = (None if convex else weights), by * (share - 1.0 if kind == 3 else 1.0), weights_s
+                n_c = _worth(curve, a, b, c, d, low, 1 if convex else convex_from, full, far, *unread)
+        elif curve is None:
+            n_c = kept_until(a, b, c, d, slo_s)
+            n_c = inf if n_c >= MOST else int(n_c) if n_c > low else low
+        else:
+            n_c = _kept(curve, a, b, c, d, slo_s, low, None, full, far)
+        limits.append((n_c, RATE_KINDS[kind], metric, slo_s, curve, NEVER if convex else far, a, b, c, d))
     return limits
 
 

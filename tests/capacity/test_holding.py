@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from agentroute.capacity.holding import Holding, Serving, hold
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.memory import ENGINES, Engine
+from agentroute.capacity.weights import Parts
 from agentroute.catalogue import shipped
 from agentroute.ceilings import Stand, ceilings
 from agentroute.errors import UnknownNameError, UsageError
@@ -199,3 +201,13 @@ def test_every_shipped_model_accelerator_and_split_has_an_answer(engine: Engine,
 def test_a_wrong_quantisation_is_named() -> None:
     with pytest.raises(UnknownNameError, match="there is no quantisation 'fp9'; did you mean 'fp8'"):
         hold(shipped().model("llama-3.1-8b"), H200, Sharding(), Serving(weights="fp9"))
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "deepseek-v3.2", "gemma-3n-e4b", "qwen3-next-80b-a3b"])
+def test_a_model_that_was_taken_apart_once_answers_for_every_way_of_serving_it(model: str) -> None:
+    shape = shipped().model(model)
+    parts = Parts.of(shape)
+    for engine, weights, tp, pp in product(ENGINES, ("fp8", "bf16", "int4"), (1, 2, 8), (1, 3)):
+        serving = Serving(engine, weights=weights, kv_type="bf16" if tp == 1 else "fp8", draft=pp > 1)
+        sharding = Sharding(tp=tp, pp=pp)
+        assert hold(shape, H200, sharding, serving, parts=parts) == hold(shape, H200, sharding, serving)

@@ -153,6 +153,20 @@ def test_stages_take_the_layers_in_order() -> None:
     assert kv.stage_counts((6, 2), (2, 2, 2, 2)) == ((2, 0), (1, 1), (2, 0), (1, 1))
 
 
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=3).map(tuple),
+    pp=st.integers(2, 8),
+    sizes=st.lists(st.integers(0, 1_000), min_size=3, max_size=3),
+)
+def test_the_fullest_stage_is_among_those_that_may_be(counts: tuple[int, ...], pp: int, sizes: list[int]) -> None:
+    parts = kv.sglang_stages(sum(counts), pp)
+    taken = [kv.dot(sizes, stage) for stage in kv.stage_counts(counts, parts)]
+    assert max([kv.dot(sizes, stage) for stage in kv.fullest_stages(counts, parts)]) == max(taken)
+    first, last, between = kv.ends_and_between(counts, parts)
+    assert (kv.dot(sizes, first), kv.dot(sizes, last)) == (taken[0], taken[-1])
+    assert max([kv.dot(sizes, stage) for stage in between], default=None) == max(taken[1:-1], default=None)
+
+
 def test_alike_layers_are_counted_together() -> None:
     found = kv.specs(shipped().model("deepseek-v3"), 1, "bf16")
     assert found == (Spec("full", 61, 1_152),)
