@@ -1,21 +1,22 @@
-"""How bytes reach a server: base URLs, keys, timeouts, bounded bodies, and what a broken way means."""
+"""How bytes reach a server: base URLs, keys, bounded bodies, and what a broken way means."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.errors import BackendError, FailureKind, UsageError, shown
+from agentroute.patience import Timeout
 from agentroute.wire import Answer, Request
 
 MAX_ANSWER_BYTES = 64 << 20
@@ -28,28 +29,9 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepa
 HEADERS = {"accept-encoding": "identity", "user-agent": "agentroute"}
 
 
-@dataclass(frozen=True, slots=True)
-class Timeout:
-    """How long to wait, in seconds. Raises ``UsageError`` for a negative or endless wait."""
-
-    connect_s: float = 5.0
-    """Until a server accepts a connection."""
-    read_s: float = 600.0
-    """The longest silence of a server: the whole generation of an answer that is not streamed."""
-    queue_s: float = 300.0
-    """Until a pool that is full has room; 0: do not wait."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("connect_s", "above 0"), ("read_s", "above 0"), ("queue_s", "0 or more")):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            good = number and math.isfinite(value) and (value > 0 or least != "above 0")
-            if not good or value < 0:
-                raise UsageError(f"{name} must be a finite number of seconds, {least}, got {value!r}")
-
-    def for_httpx(self) -> httpx.Timeout:
-        """The same for httpx; a write that stalls is a silence, too."""
-        return httpx.Timeout(self.read_s, connect=self.connect_s)
+def silence(timeout: Timeout) -> httpx.Timeout:
+    """Waits for httpx where nothing else counts the seconds; a write that stalls is a silence, too."""
+    return httpx.Timeout(timeout.read_s, connect=timeout.connect_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +47,7 @@ class Target:
 
         Raises ``UsageError`` when the URL is none or the variable is not set.
         """
-        try:
-            _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
-            parsed = httpx.URL(url.strip())
-        except (httpx.InvalidURL, ValueError):
-            raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
-        path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
-        root = str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
-        return cls(root, _key(api_key_env) if api_key_env else None)
+        return cls(_root(url), _key(api_key_env) if api_key_env else None)
 
     @property
     def shown(self) -> str:
@@ -84,13 +57,22 @@ class Target:
 
     def request(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
         """The HTTP request; raises ``UsageError`` when the body cannot be written as JSON."""
+        content = None if request.body is None else encode(request.body)
+        return client.build_request(
+            "POST" if content is not None else "GET",
+            self.root + request.path,
+            headers=self.headers(content is not None, keep_alive=request.keep_alive),
+            content=content,
+        )
+
+    def headers(self, has_body: bool, *, keep_alive: bool = True) -> dict[str, str]:
+        """The headers of a request to it."""
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        if not request.keep_alive:
+        if not keep_alive:
             headers["connection"] = "close"
-        if request.body is None:
-            return client.build_request("GET", self.root + request.path, headers=headers)
-        headers["content-type"] = "application/json"
-        return client.build_request("POST", self.root + request.path, headers=headers, content=encode(request.body))
+        if has_body:
+            headers["content-type"] = "application/json"
+        return headers
 
     def hide(self, text: str) -> str:
         """``text`` without the key, or the head of it where the text was cut, should a server have echoed it."""
@@ -102,6 +84,20 @@ class Target:
             if body.endswith(self.key[:length]):
                 return body[:-length] + "***"
         return text
+
+
+@lru_cache(maxsize=4_096)
+def _root(url: str) -> str:
+    """The root of a base URL; parsing one takes as long as a third of a decision."""
+    try:
+        _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
+        parsed = httpx.URL(url.strip())
+    except (httpx.InvalidURL, ValueError):
+        raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
+    path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -128,14 +124,30 @@ def failures(timeout: Timeout) -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         raise _broken(error, timeout) from error
-    except httpx.DecodingError as error:
-        raise BackendError(FailureKind.INTERRUPTED, f"the answer cannot be decoded: {error}") from error
+
+
+def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The bytes of a stream as they come."""
+    _refuse_encoding(response)
+    return response.aiter_raw()
+
+
+def _refuse_encoding(response: httpx.Response) -> None:
+    """Nobody asked for a compressed answer; a small one may unpack to more than there is memory."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise BackendError(
+            FailureKind.UNAVAILABLE,
+            f"answered in the encoding {shown(encoding)} though plain bytes were asked for",
+            status=response.status_code,
+        )
 
 
 def read(response: httpx.Response) -> Answer:
     """A whole answer, bounded."""
     body = bytearray()
-    for chunk in response.iter_bytes():
+    _refuse_encoding(response)
+    for chunk in response.iter_raw():
         if not _keep(body, chunk, response.status_code):
             break
     return Answer(response.status_code, _headers(response), bytes(body))
@@ -144,7 +156,8 @@ def read(response: httpx.Response) -> Answer:
 async def aread(response: httpx.Response) -> Answer:
     """A whole answer, bounded."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    _refuse_encoding(response)
+    async for chunk in response.aiter_raw():
         if not _keep(body, chunk, response.status_code):
             break
     return Answer(response.status_code, _headers(response), bytes(body))
@@ -186,6 +199,9 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 
 
 def _broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
+    if (cause := type(error.__cause__)).__module__.startswith("aiohttp"):
+        # httpx-aiohttp 0.2.0 calls every one of them a timeout of connecting, a reset in mid-answer, too.
+        error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(str(error) or cause.__name__)
     if isinstance(error, httpx.ConnectTimeout):
         return BackendError(FailureKind.UNAVAILABLE, f"accepted no connection within {timeout.connect_s:g} s")
     if isinstance(error, httpx.TimeoutException):
@@ -196,6 +212,20 @@ def _broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
     if isinstance(error, httpx.RemoteProtocolError) and not re.search("disconnected|closed", said):
         return BackendError(FailureKind.UNAVAILABLE, f"does not speak HTTP: {said}")
     return BackendError(FailureKind.INTERRUPTED, f"the connection broke: {said}")
+
+
+_OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {
+    "ClientConnectorError": httpx.ConnectError,
+    "ClientConnectorDNSError": httpx.ConnectError,
+    "ClientConnectorCertificateError": httpx.ConnectError,
+    "ClientConnectorSSLError": httpx.ConnectError,
+    "ConnectionTimeoutError": httpx.ConnectTimeout,
+    "SocketTimeoutError": httpx.ReadTimeout,
+    "ServerTimeoutError": httpx.ReadTimeout,
+    "ClientResponseError": httpx.RemoteProtocolError,
+    "InvalidURL": httpx.UnsupportedProtocol,
+}
+"""What else may break is a connection that was there."""
 
 
 def _key(variable: str) -> str:

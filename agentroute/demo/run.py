@@ -62,6 +62,11 @@ def direct() -> httpx.HTTPTransport:
     return httpx.HTTPTransport(limits=LIMITS)
 
 
+def adirect() -> httpx.AsyncHTTPTransport:
+    """The same for a client."""
+    return httpx.AsyncHTTPTransport(limits=LIMITS)
+
+
 def write_config(folder: Path, urls: dict[str, str], say: Say) -> Path:
     """Ask each server what it can hold, measure a short curve of it, write its profile and a configuration."""
     (folder / "profiles").mkdir(parents=True, exist_ok=True)
@@ -109,7 +114,7 @@ def _asked(shape: Shape, url: str, say: Say) -> Profile:
 
 def _measured(profile: Profile, shape: Shape, url: str, say: Say) -> Profile:
     alone = replace(shipped().deployment(profile), urls=(url,), adapter="llamacpp", served_model=MODEL_ALIAS)
-    with Client(Router(Fleet([alone])), transport=direct()) as client:
+    with Client(Router(Fleet([alone])), transport=adirect()) as client:
         # The first request after the start is slower than any other; it is not a measurement.
         measure(client, [Load(60, 2, 1)])
         points = measure(

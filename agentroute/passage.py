@@ -1,0 +1,194 @@
+"""One request to one server and its answer: the I/O of a ``Call``."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import httpx
+
+from agentroute.alarm import Alarm
+from agentroute.call import Call
+from agentroute.counting import Counting
+from agentroute.errand import Errand
+from agentroute.errors import BackendError, FailureKind
+from agentroute.patience import Timeout, patience
+from agentroute.pools import Pool, Pools
+from agentroute.probe import aconverse
+from agentroute.transport import aread, asend, chunks, failures
+from agentroute.tries import Budget, Retry
+from agentroute.wire import Answer, Request
+
+if TYPE_CHECKING:
+    from agentroute.lease import Lease
+    from agentroute.router import Router
+
+_DRAIN, _DRAIN_S = 4, 0.25
+"""Chunks that are read after the end of a stream, so that its connection can be used again, and for how long."""
+
+
+@dataclass(slots=True)
+class Means:
+    """What every call of a client needs."""
+
+    router: Router
+    replicated: bool
+    """Whether there is more than one server."""
+    pools: Pools
+    timeout: Timeout
+    retry: Retry
+    budget: Budget
+    counting: Counting
+    models: dict[str, str] = field(default_factory=dict)
+    """By deployment, the model that its server lists."""
+
+
+class Passage:
+    """A request on its way over one connection. ``close`` it, whatever happened; it settles the lease.
+
+    Raises ``UsageError`` when the deployment cannot be called.
+    """
+
+    def __init__(self, means: Means, errand: Errand, lease: Lease, *, asked_at: float, tried: int) -> None:
+        self._means, self._errand, self._tried = means, errand, tried
+        self.began_at = time.perf_counter()
+        self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at)
+        self._left_s = means.timeout.total_s - (self.began_at - asked_at)
+        self._pool: Pool | None = None
+        self._response: httpx.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._alarm: Alarm | None = None
+        self.answer: Answer | None = None
+        """The answer as it came, where it was in one piece."""
+        self.raw: deque[bytes] | None = deque() if errand.original is not None else None
+        """The bytes of the stream that were not handed on yet; ``None``: nobody wants them."""
+
+    async def open(self) -> None:
+        """Send it, and wait for the first content of a stream, or for the whole answer.
+
+        Raises ``BackendError``; nothing was handed out by then.
+        """
+        call, means = self.call, self._means
+        with call.located():
+            model = await self._model()
+            request, content = self._errand.request(call.adapter, model)
+            pool = self._pool = means.pools.take(call.target.root)
+            outgoing = self._outgoing(pool.client, request, content)
+            waits = patience(call.decision, means.timeout, streaming=call.streaming)
+            alarm = self._alarm = Alarm(replace(waits, total_s=max(0.0, min(waits.total_s, self._left_s))))
+            call.sent()
+            with failures(means.timeout), alarm:
+                response = self._response = await pool.client.send(outgoing, stream=True)
+            if call.streaming and _is_stream(response):
+                self._chunks = chunks(response)
+            else:
+                with failures(means.timeout), alarm:
+                    answer = self.answer = await aread(response)
+                if call.streaming:
+                    raise call.not_a_stream(answer)
+                self._errand.answered(call.answered(answer), means.counting)
+        while self._chunks is not None and not call.began and call.reply is None:
+            await self.read_on()
+
+    async def read_on(self) -> None:
+        """Take in the next bytes of the stream."""
+        call, alarm, source = self.call, self._alarm, self._chunks
+        with call.located():
+            call.check()
+            assert alarm is not None and source is not None
+            try:
+                with failures(self._means.timeout), alarm:
+                    chunk = await anext(source, None)
+            except BackendError as error:
+                call.broke(error)
+                self._errand_answered()
+                return
+            if chunk and self.raw is not None:
+                self.raw.append(chunk)
+            if call.feed(chunk):
+                alarm.progress(begun=call.began, ended=call.is_ended)
+                if call.reply is not None:
+                    self._errand_answered()
+            else:
+                alarm.heard()
+            if not call.ready:
+                call.check()
+
+    async def drain(self) -> None:
+        """Read past the end, so that the connection can be used again."""
+        if self.call.closed or self._chunks is None or self._alarm is None:
+            return
+        source, self._chunks = self._chunks, None
+        self._alarm.shorten(_DRAIN_S)
+        with suppress(httpx.HTTPError, BackendError), self._alarm:
+            for _ in range(_DRAIN):
+                chunk = await anext(source, None)
+                if chunk is None:
+                    return
+                if self.raw is not None:
+                    self.raw.append(chunk)
+
+    async def close(self) -> None:
+        """Let go of the connection, which cancels what is left of the answer, and settle."""
+        response, self._response = self._response, None
+        pool, self._pool = self._pool, None
+        try:
+            if self._alarm is not None:
+                self._alarm.close()
+            if response is not None:
+                with suppress(httpx.HTTPError):
+                    await response.aclose()
+        finally:
+            if pool is not None:
+                self._means.pools.give(pool)
+            self.call.ready.clear()
+            self.call.settle()
+
+    @property
+    def head(self) -> httpx.Response | None:
+        """The answer's status and headers, once there are some."""
+        return self._response
+
+    def _errand_answered(self) -> None:
+        if self.call.reply is not None:
+            self._errand.answered(self.call.reply, self._means.counting)
+
+    def _outgoing(self, client: httpx.AsyncClient, request: Request, content: bytes) -> httpx.Request:
+        target, tried = self.call.target, self._errand.retried + self._tried
+        headers = target.headers(True, keep_alive=request.keep_alive)
+        if tried:
+            headers["x-stainless-retry-count"] = str(tried)
+        return client.build_request("POST", target.root + request.path, headers=headers, content=content)
+
+    async def _model(self) -> str:
+        call, means = self.call, self._means
+        known = call.deployment.served_model or means.models.get(call.deployment.name)
+        if known is None:
+            pool = means.pools.take(call.target.root)
+
+            async def ask(request: Request) -> Answer:
+                alarm = Alarm(patience(call.decision, means.timeout, streaming=False))
+                try:
+                    with failures(means.timeout), alarm:
+                        return await asend(pool.client, call.target.request(pool.client, request))
+                finally:
+                    alarm.close()
+
+            try:
+                models = (await aconverse(call.adapter.discover(), ask)).models
+            finally:
+                means.pools.give(pool)
+            if not models:
+                raise BackendError(FailureKind.NOT_FOUND, "the server lists no model; set served_model")
+            known = means.models[call.deployment.name] = models[0]
+        return known
+
+
+def _is_stream(response: httpx.Response) -> bool:
+    """Whether to read events: a 200 that does not call itself JSON or HTML."""
+    kind = response.headers.get("content-type", "").lower()
+    return response.status_code == 200 and not kind.startswith(("application/json", "text/html"))
