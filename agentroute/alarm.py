@@ -29,6 +29,8 @@ class Alarm:
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._rang = False
+        self._set = True
+        """Whether the timer will look again."""
         self._timer = self._loop.call_at(self._due, self._ring)
 
     def heard(self) -> None:
@@ -43,16 +45,14 @@ class Alarm:
             self._limit_s = min(self._gap_s, AFTER_THE_END_S) if ended else self._gap_s
             self._due = min(self._since + self._limit_s, self._end_at)
             if self._due < self._timer.when():
-                self._timer.cancel()
-                self._timer = self._loop.call_at(self._due, self._ring)
+                self._sets(self._due)
 
     def shorten(self, limit_s: float) -> None:
         """What comes now is worth no longer a wait than this."""
         self.progress(begun=True)
         self._limit_s = limit_s
         self._end_at = min(self._end_at, self._since + limit_s)
-        self._timer.cancel()
-        self._timer = self._loop.call_at(self._end_at, self._ring)
+        self._sets(self._end_at)
 
     def close(self) -> None:
         """Nobody waits any more."""
@@ -65,8 +65,8 @@ class Alarm:
         self._waiting = asyncio.current_task()
         assert self._waiting is not None
         self._cancelling = self._waiting.cancelling()
-        if self._timer.when() <= self._loop.time():  # it rang while nobody waited
-            self._timer = self._loop.call_at(self._due, self._ring)
+        if not self._set:  # it looked while nobody waited
+            self._sets(self._due)
         return self
 
     def __exit__(
@@ -80,11 +80,16 @@ class Alarm:
         if task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
             raise BackendError(FailureKind.TIMEOUT, self._words()) from None
 
+    def _sets(self, at: float) -> None:
+        self._timer.cancel()
+        self._set, self._timer = True, self._loop.call_at(at, self._ring)
+
     def _ring(self) -> None:
+        self._set = False
         if self._waiting is None:
             return  # whoever waits next sets it again
         if self._loop.time() < self._due:
-            self._timer = self._loop.call_at(self._due, self._ring)
+            self._sets(self._due)
             return
         self._rang = True
         self._waiting.cancel()

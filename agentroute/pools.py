@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Literal
 from urllib.request import getproxies
@@ -25,45 +25,37 @@ Wire = Literal["auto", "aiohttp", "httpx"]
 class Pool:
     """One httpx client, and how many requests are using it."""
 
-    __slots__ = ("client", "root", "used")
+    __slots__ = ("client", "key", "used")
 
-    def __init__(self, client: httpx.AsyncClient, root: str) -> None:
-        self.client, self.root, self.used = client, root, 0
+    def __init__(self, client: httpx.AsyncClient, key: str) -> None:
+        self.client, self.key, self.used = client, key, 0
 
 
 class Pools:
     """httpx clients by server: the first with a free place is taken, so that connections are kept warm."""
 
     def __init__(self, timeout: Timeout, transport: httpx.AsyncBaseTransport | Wire) -> None:
-        self._each: int | None = EACH
+        self._transport = transport
+        self._fast = not isinstance(transport, httpx.AsyncBaseTransport) and _is_fast(transport)
+        self._each = None if self._fast or not isinstance(transport, str) else EACH
+        self._waits = httpx.Timeout(None, connect=timeout.connect_s)  # the rest is counted by an ``Alarm``
         self._closed = False
         self._all: list[httpx.AsyncClient] = []
         self._free: dict[str, list[Pool]] = {}
-        """By server, the pools with a free place."""
-        waits = httpx.Timeout(None, connect=timeout.connect_s)  # the rest is counted by an ``Alarm``
-        self._make: Callable[[], httpx.AsyncClient]
-        if isinstance(transport, httpx.AsyncBaseTransport):
-            self._make = lambda: httpx.AsyncClient(timeout=waits, headers=HEADERS, transport=transport)
-            self._each = None
-        elif _is_fast(transport):
-            self._make = lambda: httpx.AsyncClient(timeout=waits, headers=HEADERS, transport=_aiohttp())
-            self._each = None
-        else:
-            self._context: ssl.SSLContext | None = None
-            self._make = lambda: httpx.AsyncClient(
-                timeout=waits, headers=HEADERS, limits=LIMITS, verify=self._certificates()
-            )
+        """By server, or by scheme where one pool serves all, those with a free place."""
+        self._contexts: dict[bool, ssl.SSLContext] = {}
 
     def take(self, root: str) -> Pool:
         """A pool with a free place, to be given back. Raises ``UsageError`` once closed, or for a wrong environment."""
         if self._closed:
             raise UsageError("the client is closed; make a new one")
-        free = self._free.setdefault(root if self._each else "", [])
+        key = root if self._each else root.partition(":")[0]
+        free = self._free.setdefault(key, [])
         if not free:
             with environment():
-                made = self._make()
+                made = self._make(root)
             self._all.append(made)
-            free.append(Pool(made, root if self._each else ""))
+            free.append(Pool(made, key))
         pool = free[-1]
         pool.used += 1
         if pool.used == self._each:
@@ -73,7 +65,7 @@ class Pools:
     def give(self, pool: Pool) -> None:
         """Give a place back."""
         if pool.used == self._each:
-            self._free[pool.root].append(pool)
+            self._free[pool.key].append(pool)
         pool.used -= 1
 
     async def aclose(self) -> None:
@@ -83,11 +75,23 @@ class Pools:
         for client in made:
             await client.aclose()
 
-    def _certificates(self) -> ssl.SSLContext:
-        """Read once: that takes as long as a hundred clients do."""
-        if self._context is None:
-            self._context = httpx.create_ssl_context()
-        return self._context
+    def _make(self, root: str) -> httpx.AsyncClient:
+        transport = self._transport
+        if isinstance(transport, httpx.AsyncBaseTransport):
+            return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, transport=transport)
+        context = self._context(root)
+        if self._fast:
+            return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, transport=_aiohttp(context))
+        return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, limits=LIMITS, verify=context)
+
+    def _context(self, root: str) -> ssl.SSLContext:
+        """Certificates are read once, and only where they are needed: that takes 50 ms."""
+        named = any(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+        plain = root.startswith("http:") and not named and not getproxies()
+        if plain not in self._contexts:
+            # A bare context trusts nobody, should anything ask it to.
+            self._contexts[plain] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
+        return self._contexts[plain]
 
 
 def _is_fast(wire: str) -> bool:
@@ -101,11 +105,9 @@ def _is_fast(wire: str) -> bool:
     return installed and (wire == "aiohttp" or (wire == "auto" and not getproxies()))
 
 
-def _aiohttp() -> httpx.AsyncBaseTransport:
+def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
     from aiohttp import ClientSession, DummyCookieJar, TCPConnector
     from httpx_aiohttp import AiohttpTransport
-
-    context = httpx.create_ssl_context()
 
     def session() -> ClientSession:
         connector = TCPConnector(limit=0, keepalive_timeout=LIMITS.keepalive_expiry or 2.0, ssl=context)

@@ -38,9 +38,9 @@ from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import transport
 from agentroute.adapters import adapter
-from agentroute.errand import prepare
 from agentroute.client import AsyncClient, Client, Reply, Retry, Timeout
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
+from agentroute.errand import prepare
 from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.probe import probe
 from agentroute.router import Router
