@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
@@ -114,7 +114,7 @@ class Call:
         self.decision, self.deployment = lease.decision, lease.deployment
         if (url := lease.url) is None:
             raise UsageError(f"deployment {self.deployment.name!r} has no URL; it can be decided on, not called")
-        self.adapter = adapter(self.deployment.adapter)
+        self.adapter = _adapter(self.deployment.adapter)
         self.target = Target.of(url, self.deployment.api_key_env)
         self.ready: deque[Event] = deque()
         """Events that were received but not yet handed out."""
@@ -181,23 +181,22 @@ class Call:
             raise error
         self._finish_stream()
 
-    @contextmanager
-    def located(self) -> Iterator[None]:
-        """A ``BackendError`` leaves with the deployment, the URL, and the text that had arrived."""
-        try:
-            yield
-        except BackendError as error:
-            self._over = error.kind not in _STILL_RUNNING
-            self._failed = error.kind in FAULTS
-            raise BackendError(
-                error.kind,
-                self.target.hide(error.detail),
-                deployment=self.deployment.name,
-                url=self.target.shown,
-                status=error.status,
-                retry_after_s=error.retry_after_s,
-                text="".join(self._assembly.text),
-            ) from error.__cause__  # not the error itself: its words may hold the key
+    def located(self, error: BackendError) -> BackendError:
+        """The error that it ended with, with the deployment, the URL, and the text that had arrived.
+
+        To be raised from the cause of ``error`` and not from itself: its words may hold the key.
+        """
+        self._over = error.kind not in _STILL_RUNNING
+        self._failed = error.kind in FAULTS
+        return BackendError(
+            error.kind,
+            self.target.hide(error.detail),
+            deployment=self.deployment.name,
+            url=self.target.shown,
+            status=error.status,
+            retry_after_s=error.retry_after_s,
+            text="".join(self._assembly.text),
+        )
 
     @property
     def took_s(self) -> float:
@@ -277,6 +276,8 @@ def _outcome(reply: Reply) -> Outcome:
     )
 
 
+_adapter = cache(adapter)
+"""They hold nothing, so one of each will do."""
 _ENOUGH = 8
 """Output tokens from which on their mean time says something; assumed."""
 

@@ -187,7 +187,7 @@ class AsyncEvents:
         return self
 
     async def __anext__(self) -> Event:
-        ready = await self._more()
+        ready = self._passage.call.ready or await self._more()
         if not ready:
             raise StopAsyncIteration
         return ready.popleft()

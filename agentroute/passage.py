@@ -19,7 +19,7 @@ from agentroute.errors import BackendError, FailureKind
 from agentroute.patience import Timeout, patience
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
-from agentroute.transport import aread, asend, chunks, failures
+from agentroute.transport import aread, asend, broken, chunks, encode, failures
 from agentroute.tries import Budget, Retry
 from agentroute.wire import Answer, Request
 
@@ -54,7 +54,7 @@ class Passage:
     """
 
     def __init__(self, means: Means, errand: Errand, lease: Lease, *, asked_at: float, tried: int) -> None:
-        self._means, self._errand, self._tried = means, errand, tried
+        self._means, self._errand, self._tried = means, errand, errand.retried + tried
         self.began_at = time.perf_counter()
         self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at)
         self._left_s = means.timeout.total_s - (self.began_at - asked_at)
@@ -72,51 +72,72 @@ class Passage:
 
         Raises ``BackendError``; nothing was handed out by then.
         """
-        call, means = self.call, self._means
-        with call.located():
-            model = await self._model()
-            request, content = self._errand.request(call.adapter, model)
-            pool = self._pool = means.pools.take(call.target.root)
-            outgoing = self._outgoing(pool.client, request, content)
-            waits = patience(call.decision, means.timeout, streaming=call.streaming)
-            alarm = self._alarm = Alarm(replace(waits, total_s=max(0.0, min(waits.total_s, self._left_s))))
-            call.sent()
-            with failures(means.timeout), alarm:
-                response = self._response = await pool.client.send(outgoing, stream=True)
-            if call.streaming and _is_stream(response):
-                self._chunks = chunks(response)
-            else:
-                with failures(means.timeout), alarm:
-                    answer = self.answer = await aread(response)
-                if call.streaming:
-                    raise call.not_a_stream(answer)
-                self._errand.answered(call.answered(answer), means.counting)
+        call = self.call
+        try:
+            await self._send()
+        except BackendError as error:
+            raise call.located(error) from error.__cause__
+        except httpx.TransportError as error:
+            raise call.located(broken(error, self._means.timeout)) from error
         while self._chunks is not None and not call.began and call.reply is None:
             await self.read_on()
 
     async def read_on(self) -> None:
         """Take in the next bytes of the stream."""
-        call, alarm, source = self.call, self._alarm, self._chunks
-        with call.located():
+        call = self.call
+        try:
             call.check()
-            assert alarm is not None and source is not None
+            await self._read()
+            if not call.ready:
+                call.check()
+        except BackendError as error:
+            raise call.located(error) from error.__cause__
+
+    async def _send(self) -> None:
+        call, means = self.call, self._means
+        model = call.deployment.served_model or await self._model()
+        request, content = self._errand.request(call.adapter, model)
+        pool = self._pool = means.pools.take(call.target.root)
+        headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
+        outgoing = means.pools.request(call.target, request.path, content, headers)
+        waits = patience(call.decision, means.timeout, streaming=call.streaming)
+        if self._left_s < waits.total_s:
+            waits = replace(waits, total_s=max(0.0, self._left_s))
+        alarm = self._alarm = Alarm(waits)
+        call.sent()
+        with alarm:
+            response = self._response = await pool.send(outgoing)
+        if call.streaming and _is_stream(response):
+            self._chunks = chunks(response)
+            return
+        with alarm:
+            answer = self.answer = await aread(response)
+        if call.streaming:
+            raise call.not_a_stream(answer)
+        self._errand.answered(call.answered(answer), means.counting)
+
+    async def _read(self) -> None:
+        call, alarm, source = self.call, self._alarm, self._chunks
+        assert alarm is not None and source is not None
+        try:
+            with alarm:
+                chunk = await anext(source, None)
+        except BackendError as error:
+            call.broke(error)
+        except httpx.TransportError as error:
             try:
-                with failures(self._means.timeout), alarm:
-                    chunk = await anext(source, None)
-            except BackendError as error:
-                call.broke(error)
-                self._errand_answered()
-                return
+                call.broke(broken(error, self._means.timeout))
+            except BackendError as failed:
+                raise failed from error
+        else:
             if chunk and self.raw is not None:
                 self.raw.append(chunk)
             if call.feed(chunk):
                 alarm.progress(begun=call.began, ended=call.is_ended)
-                if call.reply is not None:
-                    self._errand_answered()
             else:
                 alarm.heard()
-            if not call.ready:
-                call.check()
+        if call.reply is not None:
+            self._errand.answered(call.reply, self._means.counting)
 
     async def drain(self) -> None:
         """Read past the end, so that the connection can be used again."""
@@ -153,28 +174,20 @@ class Passage:
         """The answer's status and headers, once there are some."""
         return self._response
 
-    def _errand_answered(self) -> None:
-        if self.call.reply is not None:
-            self._errand.answered(self.call.reply, self._means.counting)
-
-    def _outgoing(self, client: httpx.AsyncClient, request: Request, content: bytes) -> httpx.Request:
-        target, tried = self.call.target, self._errand.retried + self._tried
-        headers = target.headers(True, keep_alive=request.keep_alive)
-        if tried:
-            headers["x-stainless-retry-count"] = str(tried)
-        return client.build_request("POST", target.root + request.path, headers=headers, content=content)
-
     async def _model(self) -> str:
         call, means = self.call, self._means
-        known = call.deployment.served_model or means.models.get(call.deployment.name)
+        known = means.models.get(call.deployment.name)
         if known is None:
             pool = means.pools.take(call.target.root)
 
             async def ask(request: Request) -> Answer:
                 alarm = Alarm(patience(call.decision, means.timeout, streaming=False))
+                content = None if request.body is None else encode(request.body)
+                headers = call.target.headers(content is not None, keep_alive=request.keep_alive)
+                outgoing = means.pools.request(call.target, request.path, content, headers)
                 try:
                     with failures(means.timeout), alarm:
-                        return await asend(pool.client, call.target.request(pool.client, request))
+                        return await asend(pool.send, outgoing)
                 finally:
                     alarm.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from collections.abc import Awaitable, Callable
 from importlib.util import find_spec
 from typing import Literal
 from urllib.request import getproxies
@@ -12,23 +13,30 @@ import httpx
 
 from agentroute.errors import UsageError, shown
 from agentroute.patience import Timeout
-from agentroute.transport import HEADERS, LIMITS, environment
+from agentroute.transport import LIMITS, Headers, Target, environment
 
 EACH = 4
 """Requests that share one httpx pool. A pool looks at all its connections for each of its requests: with 64 at once one
 pool made 82 requests/s, 32 pools 1,413 (measured)."""
 
+Send = Callable[[httpx.Request], Awaitable[httpx.Response]]
 Wire = Literal["auto", "aiohttp", "httpx"]
 """auto: aiohttp where the extra ``fast`` is installed and the environment names no proxy, else httpx."""
 
 
 class Pool:
-    """One httpx client, and how many requests are using it."""
+    """One httpx client or transport, and how many requests are using it."""
 
-    __slots__ = ("client", "key", "used")
+    __slots__ = ("_way", "key", "send", "used")
 
-    def __init__(self, client: httpx.AsyncClient, key: str) -> None:
-        self.client, self.key, self.used = client, key, 0
+    def __init__(self, way: httpx.AsyncClient | httpx.AsyncBaseTransport, key: str) -> None:
+        self._way, self.key, self.used = way, key, 0
+        self.send: Send = _streamed(way) if isinstance(way, httpx.AsyncClient) else way.handle_async_request
+        """Send a request; the answer is there once its headers are."""
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._way.aclose()
 
 
 class Pools:
@@ -38,9 +46,10 @@ class Pools:
         self._transport = transport
         self._fast = not isinstance(transport, httpx.AsyncBaseTransport) and _is_fast(transport)
         self._each = None if self._fast or not isinstance(transport, str) else EACH
-        self._waits = httpx.Timeout(None, connect=timeout.connect_s)  # the rest is counted by an ``Alarm``
+        # The rest of the waits is counted by an ``Alarm``.
+        self._waits = {"timeout": httpx.Timeout(None, connect=timeout.connect_s).as_dict()}
         self._closed = False
-        self._all: list[httpx.AsyncClient] = []
+        self._all: list[Pool] = []
         self._free: dict[str, list[Pool]] = {}
         """By server, or by scheme where one pool serves all, those with a free place."""
         self._contexts: dict[bool, ssl.SSLContext] = {}
@@ -53,9 +62,9 @@ class Pools:
         free = self._free.setdefault(key, [])
         if not free:
             with environment():
-                made = self._make(root)
+                made = Pool(self._make(root), key)
             self._all.append(made)
-            free.append(Pool(made, key))
+            free.append(made)
         pool = free[-1]
         pool.used += 1
         if pool.used == self._each:
@@ -72,17 +81,25 @@ class Pools:
         """Close every connection, for good."""
         self._closed = True
         made, self._all = self._all, []
-        for client in made:
-            await client.aclose()
+        for pool in made:
+            await pool.aclose()
 
-    def _make(self, root: str) -> httpx.AsyncClient:
+    def request(self, target: Target, path: str, content: bytes | None, headers: Headers) -> httpx.Request:
+        """A request to a target, a GET without ``content``."""
+        return httpx.Request(
+            "GET" if content is None else "POST",
+            target.url(path),
+            headers=headers,
+            content=content,
+            extensions=self._waits,
+        )
+
+    def _make(self, root: str) -> httpx.AsyncClient | httpx.AsyncBaseTransport:
         transport = self._transport
         if isinstance(transport, httpx.AsyncBaseTransport):
-            return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, transport=transport)
+            return transport
         context = self._context(root)
-        if self._fast:
-            return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, transport=_aiohttp(context))
-        return httpx.AsyncClient(timeout=self._waits, headers=HEADERS, limits=LIMITS, verify=context)
+        return _aiohttp(context) if self._fast else httpx.AsyncClient(limits=LIMITS, verify=context)
 
     def _context(self, root: str) -> ssl.SSLContext:
         """Certificates are read once, and only where they are needed: that takes 50 ms."""
@@ -92,6 +109,13 @@ class Pools:
             # A bare context trusts nobody, should anything ask it to.
             self._contexts[plain] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
         return self._contexts[plain]
+
+
+def _streamed(client: httpx.AsyncClient) -> Send:
+    async def send(request: httpx.Request) -> httpx.Response:
+        return await client.send(request, stream=True)
+
+    return send
 
 
 def _is_fast(wire: str) -> bool:
@@ -111,7 +135,7 @@ def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
 
     def session() -> ClientSession:
         connector = TCPConnector(limit=0, keepalive_timeout=LIMITS.keepalive_expiry or 2.0, ssl=context)
-        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=True)
+        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(getproxies()))
 
     made: httpx.AsyncBaseTransport = AiohttpTransport(verify=context, client=session)
     return made

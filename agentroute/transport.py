@@ -6,7 +6,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,7 +26,9 @@ MAX_ERROR_BYTES = 64 << 10
 
 # uvicorn and llama.cpp close an idle connection after 5 s; one that is used again just then breaks the request.
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2.0)
-HEADERS = {"accept-encoding": "identity", "user-agent": "agentroute"}
+HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "agentroute"}
+_HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
+Headers = list[tuple[bytes, bytes]]
 
 
 def silence(timeout: Timeout) -> httpx.Timeout:
@@ -55,23 +57,31 @@ class Target:
         url = httpx.URL(self.root)
         return str(url.copy_with(userinfo=b"")) if url.userinfo else self.root
 
-    def request(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+    def request(self, client: httpx.Client, request: Request) -> httpx.Request:
         """The HTTP request; raises ``UsageError`` when the body cannot be written as JSON."""
         content = None if request.body is None else encode(request.body)
         return client.build_request(
             "POST" if content is not None else "GET",
-            self.root + request.path,
+            self.url(request.path),
             headers=self.headers(content is not None, keep_alive=request.keep_alive),
             content=content,
         )
 
-    def headers(self, has_body: bool, *, keep_alive: bool = True) -> dict[str, str]:
-        """The headers of a request to it."""
-        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+    def url(self, path: str) -> httpx.URL:
+        """The whole address."""
+        return _url(self.root + path)
+
+    def headers(self, has_body: bool, *, keep_alive: bool = True, tried: int = 0) -> Headers:
+        """The headers of a request to it, which was sent ``tried`` times before."""
+        headers = [*_HEADERS]
+        if self.key:
+            headers.append((b"authorization", b"Bearer " + self.key.encode()))
         if not keep_alive:
-            headers["connection"] = "close"
+            headers.append((b"connection", b"close"))
         if has_body:
-            headers["content-type"] = "application/json"
+            headers.append((b"content-type", b"application/json"))
+        if tried:
+            headers.append((b"x-stainless-retry-count", b"%d" % tried))
         return headers
 
     def hide(self, text: str) -> str:
@@ -84,6 +94,11 @@ class Target:
             if body.endswith(self.key[:length]):
                 return body[:-length] + "***"
         return text
+
+
+@lru_cache(maxsize=4_096)
+def _url(address: str) -> httpx.URL:
+    return httpx.URL(address)
 
 
 @lru_cache(maxsize=4_096)
@@ -103,9 +118,12 @@ def _root(url: str) -> str:
 def encode(body: Mapping[str, Any]) -> bytes:
     """A body as JSON; raises ``UsageError`` for what JSON has no words for (NaN, bytes, a half character)."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _JSON.encode(body).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"messages and body must be JSON: {error}") from None
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @contextmanager
@@ -123,7 +141,7 @@ def failures(timeout: Timeout) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
-        raise _broken(error, timeout) from error
+        raise broken(error, timeout) from error
 
 
 def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -134,13 +152,14 @@ def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
 
 def _refuse_encoding(response: httpx.Response) -> None:
     """Nobody asked for a compressed answer; a small one may unpack to more than there is memory."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", ""):
-        raise BackendError(
-            FailureKind.UNAVAILABLE,
-            f"answered in the encoding {shown(encoding)} though plain bytes were asked for",
-            status=response.status_code,
-        )
+    for name, value in response.headers.raw:
+        if name.lower() != b"content-encoding" or value.strip().lower() in (b"identity", b""):
+            continue
+            raise BackendError(
+                FailureKind.UNAVAILABLE,
+                f"answered in the encoding {shown(value.decode('latin-1'))} though plain bytes were asked for",
+                status=response.status_code,
+            )
 
 
 def read(response: httpx.Response) -> Answer:
@@ -172,9 +191,9 @@ def send(client: httpx.Client, request: httpx.Request) -> Answer:
         response.close()
 
 
-async def asend(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+async def asend(send: Callable[[httpx.Request], Awaitable[httpx.Response]], request: httpx.Request) -> Answer:
     """Send a request and read the whole answer."""
-    response = await client.send(request, stream=True)
+    response = await send(request)
     try:
         return await aread(response)
     finally:
@@ -195,10 +214,11 @@ def _keep(body: bytearray, chunk: bytes, status: int) -> bool:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw}
 
 
-def _broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
+def broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
+    """What an exception of httpx means."""
     if (cause := type(error.__cause__)).__module__.startswith("aiohttp"):
         # httpx-aiohttp 0.2.0 calls every one of them a timeout of connecting, a reset in mid-answer, too.
         error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(str(error) or cause.__name__)

@@ -115,7 +115,7 @@ class Tries:
         spare = self.retry.hedge and not self.retried and self._sent + 1 < self.retry.attempts
         return spare and self.budget.take()
 
-    def wait_s(self, draw: random.Random) -> float | None:
+    def wait_s(self) -> float | None:
         """Seconds until one of the servers that failed may be asked again; ``None``: none may. Takes from the budget.
 
         After it, those whose time has come are avoided no more.
@@ -130,7 +130,7 @@ class Tries:
         for pool in [pool for pool, asked in self._again.items() if asked <= asked_s]:
             del self._again[pool]
             self.avoid.discard(pool)
-        return asked_s + draw.uniform(0.0, backoff_s)
+        return asked_s + random.uniform(0.0, backoff_s)
 
     def told(self, error: BackendError) -> BackendError:
         """The last failure with all that went before."""

@@ -33,7 +33,6 @@ class Trip:
         self._last: BackendError | None = None
         self._wait_s = 0.0
         """Before the next round."""
-        self._draw = random.Random()
         means.budget.called()
 
     async def begin(self) -> Passage:
@@ -84,9 +83,9 @@ class Trip:
         if not isinstance(error, NoFeasibleDeployment):
             return False
         if isinstance(error, PoolFull) and elapsed_s < self._means.timeout.queue_s and _is_full(error):
-            self._wait_s = self._draw.uniform(0.0, _LOOK_S)
+            self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
-        wait_s = self._tries.wait_s(self._draw)
+        wait_s = self._tries.wait_s()
         self._wait_s = wait_s or 0.0
         return wait_s is not None
 
