@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentroute.adapters import adapter
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
-from agentroute.sse import EventDecoder
+from agentroute.sse import EventDecoder, Named
 from agentroute.state.breaker import FAULTS
 from agentroute.transport import MAX_ANSWER_BYTES, Target
 from agentroute.wire import (
@@ -229,7 +229,8 @@ class Call:
             if len(data) < 16 and data.strip() == "[DONE]":
                 self._finish_stream()
                 return True
-            for event in self.adapter.events(data):
+            named = data.event if isinstance(data, Named) else ""
+            for event in self.adapter.events(data, None, named):
                 if self._assembly.add(event) and not self.began:
                     self.began = True
                     self._ttft_s = self.took_s

@@ -21,7 +21,9 @@ from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.task import Slo
 
-ADAPTERS = ("llamacpp", "openai", "sglang", "vllm")
+ADAPTERS = (
+    "dynamo", "llamacpp", "openai", "sglang", "sglang_router", "transformers", "trtllm", "vllm", "vllm_router",
+)  # fmt: skip
 """The names an adapter may have in a configuration file; a test holds them equal to ``agentroute.adapters``."""
 
 Url = Annotated[str, Field(max_length=2_000)]

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentroute.adapters.base import Adapter
+from agentroute.adapters.base import Adapter, Served
 from agentroute.call import Reply
 from agentroute.counting import Counting
 from agentroute.errors import UsageError, shown
 from agentroute.session import Session
-from agentroute.task import MAX_TOKENS, Task
+from agentroute.task import MAX_TOKENS, Priority, Task
 from agentroute.tokens import estimate
 from agentroute.transport import encode
 from agentroute.wire import Request
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+_URGENCY: dict[Priority, int | None] = {"interactive": 1, "agent": None, "batch": -1}
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -38,7 +39,7 @@ class Errand:
     """The body as it came in, sent on untouched where nothing in it need change."""
     parsed: Mapping[str, Any] | None = None
     """... and what it says."""
-    _made: dict[tuple[str, str], tuple[Request, bytes]] = field(default_factory=dict)
+    _made: dict[tuple[str, str, Served], tuple[Request, bytes]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -91,11 +92,21 @@ class Errand:
         errand.original, errand.parsed = bytes(body), parsed
         return errand
 
-    def request(self, adapter: Adapter, model: str) -> tuple[Request, bytes]:
-        """The request for a server, and its bytes."""
-        key = adapter.name, model
+    def request(self, adapter: Adapter, model: str, served: Served) -> tuple[Request, bytes]:
+        """The request for a server, and its bytes. Raises ``BackendError`` where it must not be sent there."""
+        key = adapter.name, model, served
         if key not in self._made:
-            request = adapter.chat(model, self.messages, body=self.fields, stream=self.streaming)
+            task = self.task
+            if refused := adapter.precheck(task.context_tokens, task.max_output_tokens, served):
+                raise refused
+            request = adapter.chat(
+                model,
+                self.messages,
+                body=self.fields,
+                stream=self.streaming,
+                served=served,
+                urgency=_URGENCY[task.priority],
+            )
             same = self.original is not None and request.body == self.parsed
             content = self.original if same and self.original is not None else encode(request.body or {})
             self._made[key] = request, content

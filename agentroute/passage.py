@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from agentroute.adapters.base import Served
 from agentroute.alarm import Alarm
 from agentroute.call import Call
 from agentroute.counting import Counting
@@ -96,7 +97,7 @@ class Passage:
     async def _send(self) -> None:
         call, means = self.call, self._means
         model = call.deployment.served_model or await self._model()
-        request, content = self._errand.request(call.adapter, model)
+        request, content = self._errand.request(call.adapter, model, Served.of(call.deployment.profile))
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)

@@ -8,6 +8,7 @@ from typing import TypeVar
 import httpx
 
 from agentroute.adapters.base import Adapter, Conversation, Discovery, Load
+from agentroute.adapters.which import which
 from agentroute.errors import BackendError
 from agentroute.patience import Timeout
 from agentroute.transport import HEADERS, LIMITS, Target, environment, failures, send, silence
@@ -56,6 +57,17 @@ def probe(
     slow, or does not answer as the adapter expects.
     """
     return _asked(adapter.discover(), Target.of(url, api_key_env), timeout or Timeout(), transport)
+
+
+def probe_wire(
+    url: str,
+    *,
+    api_key_env: str | None = None,
+    timeout: Timeout | None = None,
+    transport: httpx.BaseTransport | None = None,
+) -> str:
+    """The name of the adapter that speaks the wire of the server at ``url``; raises as ``probe`` does."""
+    return _asked(which(), Target.of(url, api_key_env), timeout or Timeout(), transport)
 
 
 def probe_load(

@@ -27,7 +27,7 @@ from agentroute.origin import (
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Disaggregated, Sharding
 
-EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "other"]
+EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "transformers", "other"]
 WeightsType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "awq", "gptq", "gguf"]
 KvType = Literal["bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "nvfp4", "q8_0", "q5_0", "q4_0", "f32"]
 
@@ -82,6 +82,9 @@ class Limits(Frozen):
     """Tokens that one scheduler step takes."""
     kv_pool: KvPool | None = None
     """The KV memory."""
+    engines: Count | None = None
+    """KV memories behind one address, where the sharding does not tell: data-parallel engines, or workers behind a
+    frontend. kv_pool and max_num_seqs are of one of them; default: as many as the sharding has attention replicas."""
     prefix_caching: Flag | None = None
     """Whether it keeps the KV of prompts for others that begin alike; ``None`` when unknown."""
     provenance: Provenance
@@ -209,7 +212,10 @@ class Profile(Frozen):
 
     @property
     def kv_memories(self) -> int:
-        """How many KV memories it has: attention-DP ranks, on the decode side where prefill is apart."""
+        """How many KV memories it has: as the limits say, else attention-DP ranks, on the decode side where prefill is
+        apart."""
+        if self.limits and self.limits.engines:
+            return self.limits.engines
         if self.disaggregated:
             return self.disaggregated.decode.workers * self.disaggregated.decode.sharding.attention_dp
         return self.sharding.attention_dp if self.sharding else 1

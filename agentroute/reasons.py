@@ -15,6 +15,7 @@ from agentroute.fleet import Deployment
 from agentroute.inputs import Limit, Metric
 from agentroute.origin import Provenance
 from agentroute.policy import SLO_MARGIN, Objective
+from agentroute.profile import Profile
 from agentroute.serving import closed_loop
 
 NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E"}
@@ -57,7 +58,7 @@ def refused(a: Assessment, d: int) -> Reason:
         return Reason("window", text, asked, float(window), "tokens")
     blocks, most = float(a.blocks_of(ask.tokens)[d]), float(fleet.request_blocks[d])
     if blocks > most:
-        rank = " of one attention-DP rank" if deployment.profile.kv_memories > 1 else ""
+        rank = f" of one {_memory(deployment.profile)}" if deployment.profile.kv_memories > 1 else ""
         needs = f"one request needs {blocks:,.0f} KV blocks of {fleet.block_tokens[d]:,.0f} tokens"
         return Reason("request_size", f"{needs}, the pool{rank} has {most:,.0f}", blocks, most, "KV blocks")
     for capability, bit in BIT.items():
@@ -198,7 +199,7 @@ def sources(deployment: Deployment) -> tuple[str, ...]:
     )
     pool, limits = profile.pool, profile.limits
     if pool and limits and limits.kv_pool:
-        each = f" in each of {profile.kv_memories} attention-DP ranks" if profile.kv_memories > 1 else ""
+        each = f" in each of {profile.kv_memories} {_memory(profile)}s" if profile.kv_memories > 1 else ""
         said = _said(limits.kv_pool.provenance or limits.provenance)
         lines.append(f"KV pool: {pool}{each}, {said}")
     else:
@@ -245,3 +246,8 @@ def _said(provenance: Provenance) -> str:
     parts += [f"on {provenance.date.isoformat()}"] if provenance.date else []
     parts += [f"quality {provenance.quality}"] if provenance.quality else []
     return ", ".join(parts)
+
+
+def _memory(profile: Profile) -> str:
+    """Whose KV memory it is, of several."""
+    return "engine" if profile.limits and profile.limits.engines else "attention-DP rank"

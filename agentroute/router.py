@@ -28,6 +28,7 @@ from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.route import Route
 from agentroute.spread import Spread, as_sibling
+from agentroute.state.health import Signs
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
@@ -262,6 +263,17 @@ class Router:
         with self._lock:
             self._situation.observe(pool, load, capacity, self._clock())
         self.pump()
+
+    def signs(self, deployment: str, *, url: str | None = None) -> Signs:
+        """How an endpoint has fared of late, the first one where ``url`` is not given; raises ``UnknownNameError``."""
+        pool, _ = self._compiled.pool_named(deployment, url)
+        with self._lock:
+            return self._situation.signs(self._now())[pool]
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Its clock, in seconds: what the ``at`` of a load is told by."""
+        return self._clock
 
     def doctor(self) -> list[Finding]:
         """What is wrong with the deployments, or may be: as they are set up and as they have run here; nobody is asked.

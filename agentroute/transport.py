@@ -57,7 +57,7 @@ class Target:
         url = httpx.URL(self.root)
         return str(url.copy_with(userinfo=b"")) if url.userinfo else self.root
 
-    def request(self, client: httpx.Client, request: Request) -> httpx.Request:
+    def request(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
         """The HTTP request; raises ``UsageError`` when the body cannot be written as JSON."""
         content = None if request.body is None else encode(request.body)
         return client.build_request(

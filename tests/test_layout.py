@@ -23,7 +23,7 @@ LAYERS: tuple[str, ...] = (
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "call", "errand",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "errand",
     "alarm", "pools", "passage", "trip", "portal", "client",
     "bench", "demo", "cli",
 )  # fmt: skip

@@ -8,10 +8,15 @@ from agentroute.adapters.base import Adapter
 from agentroute.errors import UnknownNameError
 
 ADAPTERS: dict[str, str] = {
+    "dynamo": "agentroute.adapters.dynamo:DynamoAdapter",
     "llamacpp": "agentroute.adapters.llamacpp:LlamaCppAdapter",
     "openai": "agentroute.adapters.openai:OpenAIAdapter",
     "sglang": "agentroute.adapters.sglang:SglangAdapter",
+    "sglang_router": "agentroute.adapters.sglang_router:SglangRouterAdapter",
+    "transformers": "agentroute.adapters.transformers:TransformersAdapter",
+    "trtllm": "agentroute.adapters.trtllm:TrtllmAdapter",
     "vllm": "agentroute.adapters.vllm:VllmAdapter",
+    "vllm_router": "agentroute.adapters.vllm_router:VllmRouterAdapter",
 }
 """Where each adapter lives, by the name in a configuration file."""
 

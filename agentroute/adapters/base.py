@@ -6,15 +6,16 @@ sync client, the async client and a test without a server.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeVar
 
 from agentroute.errors import BackendError
-from agentroute.profile import EngineName, KvPool
+from agentroute.profile import EngineName, KvPool, Profile
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
-from agentroute.wire import Answer, Completion, Event, Request
+from agentroute.wire import Answer, Completion, Event, Request, Usage
 
 R = TypeVar("R")
 Conversation = Generator[Request, Answer, R]
@@ -26,7 +27,15 @@ class Discovery:
     """What a running server says of itself. ``None`` is what it does not say."""
 
     models: tuple[str, ...]
+    """The names by which it can be asked for, aliases and LoRA adapters among them; the first is a base model's."""
     engine: EngineName
+    """What computes; ``other`` where it is not said, as behind a router."""
+    wire: str = ""
+    """The adapter that asked."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """The model that a LoRA adapter stands on, by the adapter's name."""
+    root: str | None = None
+    """What the first model was loaded from: a hub id or a path."""
     engine_version: str | None = None
     max_model_len: int | None = None
     """The window of one request, in tokens."""
@@ -39,7 +48,9 @@ class Discovery:
     sharding: Sharding | None = None
     """The split, when the server states all of it."""
     engines: int | None = None
-    """Data-parallel engines behind this address, each with a KV memory of its own."""
+    """Data-parallel engines, or workers, behind this address, each with a KV memory of its own."""
+    prefix_caching: bool | None = None
+    """Whether it keeps the KV of prompts for others that begin alike."""
     weights: str | None = None
     """The data type or quantisation of the weights, in the engine's own word."""
     kv: str | None = None
@@ -54,6 +65,22 @@ class Discovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Total:
+    """What a server has added up since it started; what was added between two readings has a mean."""
+
+    sum: float
+    count: float
+
+    def mean(self) -> float | None:
+        """The mean of all; ``None`` of none."""
+        return self.sum / self.count if self.count > 0 else None
+
+    def since(self, before: Total) -> Total:
+        """What was added after ``before``."""
+        return Total(self.sum - before.sum, self.count - before.count)
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What a running server is doing now. ``None`` is what it does not say, never zero."""
 
@@ -61,6 +88,64 @@ class Load:
     waiting: int | None = None
     kv_used: float | None = None
     """Share of the KV pool in use, 0 to 1."""
+    alive: bool | None = None
+    """Whether it can serve, by its own word: false for an engine that died while its HTTP front still answers."""
+    said: str = ""
+    """Its words where it is not alive, or why it does not show what it is doing."""
+    hidden: bool = False
+    """Whether it would tell what it is doing, but not to us, or not as it was started; ``said`` is why."""
+    process: str | None = None
+    """What tells the process that answered from any other."""
+    counted: float | None = None
+    """The sum of its counters, which only ever grows in one process."""
+    steps: float | None = None
+    """The sum of those that grow with every step of the engine."""
+    ttft_s: Total | None = None
+    """Time to the first token, in seconds, of all requests since it started."""
+    isl: Total | None = None
+    """Prompt tokens of all requests since it started."""
+    osl: Total | None = None
+    """Answer tokens of all requests since it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One kind of call on the OpenAI wire, and how its answers are read; ``endpoints.ENDPOINTS`` has them all."""
+
+    name: Literal["chat", "completions", "responses", "embeddings"]
+    path: str
+    prompt: str
+    """The field that holds the prompt: ``messages``, ``prompt`` or ``input``."""
+    limits: tuple[str, ...]
+    """The fields that limit the answer, in tokens; of several the first holds."""
+    completion: Callable[[Mapping[str, Any]], Completion | None]
+    """The answer in the JSON of a call that was not streamed; ``None`` when it is no answer to such a call."""
+    events: Callable[[Mapping[str, Any]], Sequence[Event]] | None
+    """The events in one JSON value of a stream; ``None`` where nothing is streamed."""
+    usage: Callable[[Mapping[str, Any]], Usage | None]
+    """The tokens in the JSON of an answer, or of the piece of a stream that holds them; ``None`` when it holds none."""
+    asks_usage: bool = False
+    """Whether a stream holds them only where ``stream_options`` asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is known of the place that a request goes to; ``None`` is what nobody knows."""
+
+    window: int | None = None
+    """Tokens that prompt and answer of one request may have together."""
+    pool_tokens: int | None = None
+    """Tokens that one KV memory holds."""
+    priority: Literal["lower", "higher"] | None = None
+    """Which values of ``priority`` it serves first; ``None``: it is not known to schedule by priority at all."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> Served:
+        """What a profile says of it."""
+        limits = profile.limits
+        if limits is None:
+            return cls()
+        return cls(limits.max_model_len, limits.kv_pool.tokens if limits.kv_pool is not None else None)
 
 
 class Adapter(Protocol):
@@ -78,21 +163,60 @@ class Adapter(Protocol):
         ...
 
     def chat(
-        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+        self,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        body: Mapping[str, Any],
+        stream: bool,
+        served: Served = ...,
+        urgency: int | None = None,
     ) -> Request:
-        """The request for a chat. ``body`` holds the caller's own fields and passes through untouched."""
+        """The request for a chat; ``body`` holds the caller's own fields. See ``request``."""
         ...
 
-    def completion(self, answer: Answer) -> Completion:
-        """A good answer to a chat that was not streamed; raises ``BackendError`` when it is not one."""
+    def request(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        payload: Mapping[str, Any],
+        *,
+        stream: bool,
+        served: Served = ...,
+        urgency: int | None = None,
+    ) -> Request:
+        """The request for any endpoint: ``payload`` with the prompt in it, put into this runtime's words.
+
+        ``urgency`` is 0 for what is as urgent as most, more for what is more so, less for what can wait. Raises
+        ``UsageError`` for a field that is not the caller's to set, and ``BackendError`` (not_found: another server may)
+        for one that this runtime refuses or drops silently.
+        """
         ...
 
-    def events(self, data: str) -> Sequence[Event]:
-        """The events in one ``data:`` of a stream; raises ``BackendError`` for an error inside a 200."""
+    def precheck(self, prompt_tokens: int, max_tokens: int | None, served: Served) -> BackendError | None:
+        """Why a request must not be sent there (context_overflow), where the runtime would handle it badly.
+
+        ``prompt_tokens`` is an upper bound, ``max_tokens`` the limit on the answer, if there is one.
+        """
         ...
 
-    def classify(self, answer: Answer) -> BackendError:
-        """What an answer with an error status means."""
+    def completion(self, answer: Answer, endpoint: Endpoint | None = None) -> Completion:
+        """A good answer that was not streamed (``None``: to a chat); raises ``BackendError`` when it is not one."""
+        ...
+
+    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event]:
+        """The events in one ``data:`` of a stream (``None``: of a chat), which came under the name ``event``.
+
+        Raises ``BackendError`` for an error inside a 200.
+        """
+        ...
+
+    def usage(self, endpoint: Endpoint, raw: Mapping[str, Any]) -> Usage | None:
+        """The tokens in an answer's JSON, as the server counted them; ``None`` where it does not say."""
+        ...
+
+    def classify(self, answer: Answer, now: datetime | None = None) -> BackendError:
+        """What an answer with an error status means; ``now`` is what a date in its headers counts from."""
         ...
 
     def release_delay_s(self, *, streaming: bool) -> float:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import MODELS, OpenAIAdapter, first, json_object, listed_models, positive
+from agentroute.adapters.base import Conversation, Discovery, Endpoint, Load, Served
+from agentroute.adapters.dialect import Dialect
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, items, json_object, listed_models, names
+from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import first, positive
+from agentroute.adapters.structured import alone, as_grammar, schema
 from agentroute.profile import KvPool
 from agentroute.shape.model import Capability
 from agentroute.wire import Request
 
-_GAUGE = r"^llamacpp:{}(?:\{{[^}}]*\}})?[ \t]+([0-9.eE+]+)[ \t]*\r?$"
-_RUNNING = re.compile(_GAUGE.format("requests_processing"), re.MULTILINE)
-_WAITING = re.compile(_GAUGE.format("requests_deferred"), re.MULTILINE)
+STARTED = "process-start-time-unix"
+"""A header of the metrics: a number that is another one after a restart."""
+
+_ANYWHERE = Served()
+
+DIALECT = Dialect(
+    server="llama.cpp",
+    limit="max_tokens",
+    structured={"schema": schema, "choice": as_grammar(alone("grammar")), "grammar": alone("grammar")},
+    own=frozenset({"json_schema", "grammar"}),
+    clashes=(frozenset({"logprobs", "stream", "tools"}), frozenset({"grammar", "tools"})),
+)
+"""Seen on xllamacpp 2026.10.11549: unknown fields are ignored, a limit of any size is taken, a prompt beyond a slot's
+window is a clean 400. Grammars are GBNF; there are no regular expressions and no priorities."""
 
 
 class LlamaCppAdapter(OpenAIAdapter):
     """A llama.cpp server (``llama-server``, or the one in xllamacpp)."""
 
     name = "llamacpp"
+    dialect = DIALECT
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models and for ``/props``: window of a slot, slots, template and modalities.
@@ -37,8 +52,9 @@ class LlamaCppAdapter(OpenAIAdapter):
         slots = positive(props.get("total_slots"), most=1_000_000)
         pool = KvPool(tokens=window, block_tokens=window) if window and slots == 1 else None
         return Discovery(
-            models=tuple(str(model["id"]) for model in models),
+            models=names(models),
             engine="llamacpp",
+            wire=self.name,
             engine_version=_version(props.get("build_info")),
             max_model_len=window,
             max_num_seqs=slots,
@@ -47,24 +63,37 @@ class LlamaCppAdapter(OpenAIAdapter):
             notes=() if pool else (_pool_note(window, slots),),
         )
 
-    def chat(
-        self, model: str, messages: Sequence[Mapping[str, Any]], *, body: Mapping[str, Any], stream: bool
+    def request(
+        self,
+        endpoint: Endpoint,
+        model: str,
+        payload: Mapping[str, Any],
+        *,
+        stream: bool,
+        served: Served = _ANYWHERE,
+        urgency: int | None = None,
     ) -> Request:
         """The shared request. After a stream the server drops the connection though it promised to keep it.
 
         Of 60 streams one after the other on a kept connection, 13 met a closed one (xllamacpp 2026.10.11549).
         """
-        return replace(super().chat(model, messages, body=body, stream=stream), keep_alive=not stream)
+        asked = super().request(endpoint, model, payload, stream=stream, served=served, urgency=urgency)
+        return replace(asked, keep_alive=not stream)
 
     def load(self) -> Conversation[Load]:
-        """Ask ``/metrics`` (started with ``--metrics``) for the requests at work and those that wait for a slot."""
-        answer = yield Request("/metrics")
-        if answer.status == 501:  # "This server does not support metrics endpoint."
-            return Load()
-        if answer.status != 200:
-            raise self.classify(answer)
-        text = answer.body.decode("utf-8", errors="replace")
-        return Load(running=_gauge(_RUNNING, text), waiting=_gauge(_WAITING, text))
+        """Ask ``/metrics`` (started with ``--metrics``) for the requests at work and those that wait for a slot.
+
+        Without them ``/slots`` tells those at work. Metrics are answered between two batches, so that a server which
+        reads a long prompt may be silent for as long as one takes.
+        """
+        answer = yield Request(METRICS)
+        if not (why := refused(answer)):
+            if answer.status != 200:
+                raise self.classify(answer)
+            return replace(load_of(Metrics.of(answer)), process=answer.headers.get(STARTED))
+        slots = [slot.get("is_processing") for slot in items((yield Request("/slots")))]
+        known = bool(slots) and all(isinstance(busy, bool) for busy in slots)
+        return Load(running=slots.count(True) if known else None, hidden=True, said=f"{why}; start it with --metrics")
 
     def release_delay_s(self, *, streaming: bool) -> float:
         """A disconnect ends a stream at once, but a call that does not stream only after 2 to 3 s (measured)."""
@@ -104,11 +133,3 @@ def _pool_note(window: int | None, slots: int | None) -> str:
         f"the KV pool is unknown: llama.cpp does not say whether its {slots} slots of {window} tokens split the memory "
         f"(then it holds {window * slots} tokens) or share it (--kv-unified: {window} tokens in all); write it down"
     )
-
-
-def _gauge(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.search(text)
-    try:
-        return int(float(found[1])) if found else None
-    except (ValueError, OverflowError):
-        return None

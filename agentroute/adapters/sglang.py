@@ -9,30 +9,36 @@ Routes and fields were read in SGLang 0.5.23 (``entrypoints/http_server.py``, ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import (
-    MODELS,
-    OpenAIAdapter,
-    count,
-    first,
-    json_object,
-    listed_models,
-    mappings,
-    optional,
-    positive,
-    term,
-    within,
-)
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect, priority
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, json_object, listed_models, names, optional, parents
+from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import count, first, mappings, positive, term, within
+from agentroute.adapters.structured import alone, as_regex, schema
 from agentroute.profile import KvPool
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Request
 
 LOADS = "/v1/loads?include=core"
+
+DIALECT = Dialect(
+    server="SGLang",
+    limit="max_tokens",
+    structured={
+        "schema": schema, "regex": alone("regex"), "choice": as_regex(alone("regex")), "grammar": alone("ebnf"),
+    },
+    own=frozenset({"regex", "ebnf"}),
+)  # fmt: skip
+"""Read in 0.5.23 (``entrypoints/openai/protocol.py``, ``managers/tokenizer_manager.py``).
+
+Prompt and limit together above the window are refused with 400 before anything runs. Unknown fields are ignored.
+"""
 
 _WINDOW_NOTE = "the pool of full attention; layers with a sliding window have a pool of their own, of {:,} tokens"
 _NO_PAGE = "the server does not tell the size of a page; tokens are counted one by one"
@@ -42,6 +48,11 @@ class SglangAdapter(OpenAIAdapter):
     """An SGLang server (``sglang serve``, ``python -m sglang.launch_server``)."""
 
     name = "sglang"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``priority``, where it schedules by it, in the direction that it was started with."""
+        return priority(urgency, served)
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the server, the model and the load; only the models must be answered.
@@ -59,8 +70,11 @@ class SglangAdapter(OpenAIAdapter):
         pool, pool_notes = _pool(info, states)
         device = loads.get("accelerator")
         return Discovery(
-            models=tuple(str(each["id"]) for each in models),
+            models=names(models),
             engine="sglang",
+            wire=self.name,
+            parents=parents(models),
+            root=_text(info.get("model_path")),
             engine_version=term(info.get("version")) or term(loads.get("version")),
             max_model_len=positive(first(models).get("max_model_len")) or positive(info.get("context_length")),
             max_num_seqs=_slots(info, states, inside),
@@ -68,6 +82,7 @@ class SglangAdapter(OpenAIAdapter):
             kv_pool=pool,
             sharding=sharding,
             engines=sharding.attention_dp if sharding else None,
+            prefix_caching=not switched if isinstance(switched := info.get("disable_radix_cache"), bool) else None,
             weights=term(info.get("quantization")),
             kv=term(info.get("kv_cache_dtype")),
             device=device if isinstance(device, str) else None,
@@ -77,13 +92,20 @@ class SglangAdapter(OpenAIAdapter):
         )
 
     def load(self) -> Conversation[Load]:
-        """Ask ``/v1/loads``: requests at work and waiting of all ranks together, and the mean use of their KV."""
-        answer = yield Request(LOADS)
-        if answer.status == 404:
-            return Load()
-        ranks = list(mappings(json_object(answer, self.classify).get("loads")))
+        """Ask ``/v1/loads``: requests at work and waiting of all ranks together, and the mean use of their KV.
+
+        Versions without it tell the same in ``/metrics``, which is there with ``--enable-metrics`` and has the times.
+        """
+        loads = yield Request(LOADS)
+        shown = yield Request(METRICS)
+        load = load_of(Metrics.of(shown))
+        if loads.status == 404:
+            why = refused(shown)
+            return replace(load, hidden=bool(why), said=f"{why}; start it with --enable-metrics" if why else "")
+        ranks = list(mappings(json_object(loads, self.classify).get("loads")))
         used = [value for rank in ranks if (value := _share(rank.get("token_usage"))) is not None]
-        return Load(
+        return replace(
+            load,
             running=_sum(ranks, "num_running_reqs"),
             waiting=_sum(ranks, "num_waiting_reqs"),
             kv_used=sum(used) / len(used) if used and len(used) == len(ranks) else None,
@@ -94,6 +116,10 @@ def _sum(ranks: Sequence[Mapping[str, Any]], name: str) -> int | None:
     counts = [count(rank.get(name)) for rank in ranks]
     known = [number for number in counts if number is not None]
     return sum(known) if known and len(known) == len(counts) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _share(value: Any) -> float | None:

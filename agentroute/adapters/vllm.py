@@ -7,28 +7,30 @@ Routes and fields were read in vLLM 0.32.0 (``v1/engine/core_client.py``, ``v1/c
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from agentroute.adapters.base import Conversation, Discovery, Load
-from agentroute.adapters.openai import MODELS, OpenAIAdapter, first, listed_models, optional, positive, term, within
+from agentroute.adapters.base import Conversation, Discovery, Load, Served
+from agentroute.adapters.dialect import Dialect, priority
+from agentroute.adapters.openai import MODELS, OpenAIAdapter, listed_models, names, optional, parents, root_of
+from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
+from agentroute.adapters.reading import first, positive, term, within
+from agentroute.adapters.structured import inside, schema
 from agentroute.profile import KvPool
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Request
 
-METRICS = "/metrics"
+HEALTH = "/health"
+"""503 once the engine died, while the metrics stand and are still answered, for about 3 s (seen on 0.32.0)."""
 SERVER_INFO = "/server_info?config_format=json"
 """The whole configuration; only a server that runs with VLLM_SERVER_DEV_MODE=1 answers it."""
 
 _CACHE = "vllm:cache_config_info"
 _RUNNING = "vllm:num_requests_running"
-_WAITING = "vllm:num_requests_waiting"
-_KV_USED, _KV_USED_ONCE = "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"
-"""The gauge's name, and its older one."""
-_LABEL = re.compile(r'(?:^|,)(\w{1,100})="((?:[^"\\]|\\.)*)"')
+_SLEEP = "vllm:engine_sleep_state"
 _BY_LENGTH = (
     "not all layers keep the whole of a request here, or the engines differ: the tokens are not the blocks times a "
     "block, but vLLM's own reckoning for requests of max_model_len"
@@ -38,14 +40,32 @@ _BY_BLOCKS = (
     "window or a state share the pool"
 )
 
-Sample = tuple[Mapping[str, str], float]
-"""One line of Prometheus text: its labels and its value."""
+DIALECT = Dialect(
+    server="vLLM",
+    limit="max_tokens",
+    structured={
+        "schema": schema, "regex": inside("regex"), "choice": inside("choice"), "grammar": inside("grammar"),
+    },
+    own=frozenset({"structured_outputs"}),
+    overfull="its scheduler would wait for room for ever, and everyone behind it",
+)  # fmt: skip
+"""Read in 0.32.0 (``renderers/params.py``, ``entrypoints/serve/utils/api_utils.py``) and seen in its answers.
+
+A limit above the window is refused with 400; below it, vLLM cuts it to what the prompt leaves. Unknown fields are
+ignored. A request that the window takes but the KV memory does not is never scheduled and stops the engine (issues
+35541 and 39734, seen up to 0.24; ``--num-gpu-blocks-override``).
+"""
 
 
 class VllmAdapter(OpenAIAdapter):
     """A vLLM server (``vllm serve``)."""
 
     name = "vllm"
+    dialect = DIALECT
+
+    def priority(self, urgency: int, served: Served, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """``priority``, where it schedules by it: lower values first."""
+        return priority(urgency, served)
 
     def discover(self) -> Conversation[Discovery]:
         """Ask for the models, the version, the metrics and the configuration; only the models must be answered.
@@ -57,9 +77,9 @@ class VllmAdapter(OpenAIAdapter):
         version = term(optional((yield Request("/version"))).get("version"))
         answer = yield Request(METRICS)
         config = within(optional((yield Request(SERVER_INFO))), "vllm_config")
-        text = _text(answer)
-        caches: list[Mapping[str, Any]] = [labels for labels, _ in _samples(text, _CACHE)]
-        engines = _engines([labels for name in (_CACHE, _RUNNING) for labels, _ in _samples(text, name)])
+        metrics = Metrics.of(answer)
+        caches: list[Mapping[str, Any]] = [labels for labels, _ in metrics.samples(_CACHE)]
+        engines = _engines([labels for name in (_CACHE, _RUNNING) for labels, _ in metrics.samples(name)])
         model, scheduler, parallel = (within(config, f"{part}_config") for part in ("model", "scheduler", "parallel"))
         window = positive(first(models).get("max_model_len")) or positive(model.get("max_model_len"))
         sharding, split_notes = _sharding(parallel, engines)
@@ -72,8 +92,11 @@ class VllmAdapter(OpenAIAdapter):
         if kv == "auto" and model and model.get("quantization") is None:
             kv = term(model.get("dtype"))  # auto is the model's own type, unless a checkpoint brings scales
         return Discovery(
-            models=tuple(str(each["id"]) for each in models),
+            models=names(models),
             engine="vllm",
+            wire=self.name,
+            parents=parents(models),
+            root=root_of(models),
             engine_version=version,
             max_model_len=window,
             max_num_seqs=positive(scheduler.get("max_num_seqs"), most=1_000_000),
@@ -81,6 +104,7 @@ class VllmAdapter(OpenAIAdapter):
             kv_pool=pool,
             sharding=sharding,
             engines=engines or None,
+            prefix_caching=_flag(caches[0].get("enable_prefix_caching")),
             weights=weights,
             kv=kv,
             pool_notes=pool_notes,
@@ -88,36 +112,20 @@ class VllmAdapter(OpenAIAdapter):
         )
 
     def load(self) -> Conversation[Load]:
-        """Ask ``/metrics``: requests at work and waiting of all engines together, and the mean use of their KV."""
+        """Ask ``/metrics`` for the requests of all engines together and the mean use of their KV, and ``/health``."""
         answer = yield Request(METRICS)
-        if answer.status == 404:
-            return Load()
-        if answer.status != 200:
+        why = refused(answer)
+        if answer.status != 200 and not why:
             raise self.classify(answer)
-        text = _text(answer)
-        used = [value for _, value in _samples(text, _KV_USED) or _samples(text, _KV_USED_ONCE)]
-        return Load(
-            running=_sum(_samples(text, _RUNNING)),
-            waiting=_sum(_samples(text, _WAITING)),
-            kv_used=sum(used) / len(used) if used and all(0 <= value <= 1 for value in used) else None,
-        )
-
-
-def _text(answer: Answer) -> str:
-    return answer.body.decode("utf-8", errors="replace") if answer.status == 200 else ""
-
-
-def _samples(text: str, name: str) -> list[Sample]:
-    """The samples of one metric in Prometheus text; a value that is no number is left out."""
-    found = re.finditer(rf"^{re.escape(name)}(?:\{{(.{{0,20000}})\}})?[ \t]+(\S{{1,40}})", text, re.MULTILINE)
-    samples: list[Sample] = []
-    for line in found:
-        try:
-            value = float(line[2])
-        except ValueError:
-            continue
-        samples.append((dict(_LABEL.findall(line[1] or "")), value))
-    return samples
+        health = yield Request(HEALTH)
+        metrics = Metrics.of(answer)
+        load = load_of(metrics)
+        alive = health.status == 200 if health.status == 200 or health.status >= 500 else None
+        if alive is False:
+            return replace(load, alive=False, said=f"{HEALTH} answers {health.status}: the engine died")
+        if any(state.get("sleep_state") == "awake" and not awake for state, awake in metrics.samples(_SLEEP)):
+            return replace(load, alive=False, said="it was put to sleep")
+        return replace(load, alive=alive, hidden=bool(why), said=why)
 
 
 def _engines(samples: Sequence[Mapping[str, str]]) -> int:
@@ -125,16 +133,18 @@ def _engines(samples: Sequence[Mapping[str, str]]) -> int:
     return len({labels["engine"] for labels in samples if labels.get("engine")}) or min(len(samples), 1)
 
 
-def _sum(samples: Sequence[Sample]) -> int | None:
-    values = [value for _, value in samples]
-    return int(sum(values)) if values and all(0 <= value < 1e9 for value in values) else None
-
-
 def _whole(value: Any, most: int = 1_000_000_000) -> int | None:
     """A count, from JSON or from a label."""
     if isinstance(value, str):
         return positive(int(value), most) if len(value) <= 12 and value.isascii() and value.isdigit() else None
     return positive(value, most)
+
+
+def _flag(value: Any) -> bool | None:
+    """Yes or no, from JSON or from a label."""
+    if isinstance(value, str):
+        return {"True": True, "False": False}.get(value)
+    return value if isinstance(value, bool) else None
 
 
 def _pool(

@@ -26,6 +26,7 @@ COMMANDS = (
     "init",
     "profiles",
     "doctor",
+    "status",
     "measure",
     "validate",
     "demo",

@@ -13,7 +13,7 @@ import typer
 
 from agentroute.adapters import adapter
 from agentroute.adapters.base import Discovery, Load
-from agentroute.cli.init import discover, heard_from, shipped_model
+from agentroute.cli.init import discover, heard_from, model_of
 from agentroute.cli.options import CONFIG, Json
 from agentroute.cli.output import EXIT_FAILURE, print_json, say
 from agentroute.config import Config
@@ -123,7 +123,7 @@ def _of(deployment: Deployment, asked: Asked, heard: dict[Asked, Heard]) -> list
     if answer.said is None:
         return [Finding("unreachable", deployment.name, f"cannot be asked: {printable(answer.error)}", "wrong")]
     where = url if len(deployment.urls) > 1 else None
-    model = shipped_model(answer.said.models[0]) if answer.said.models else None
+    model = model_of(answer.said, deployment.served_model)
     found = disagreements(deployment, answer.said, url=where, model=model)
     return [*found, *at_this_moment(deployment, answer.load, f"at {where}, " if where else "")]
 

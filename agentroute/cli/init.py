@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from agentroute.adapters import ADAPTERS, adapter
+from agentroute.adapters import adapter
 from agentroute.adapters.base import Discovery
 from agentroute.catalogue import shipped
 from agentroute.cli.options import CONFIG, Json
@@ -131,19 +131,18 @@ def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
     Raises ``UsageError`` for a URL that is none, ``BackendError`` for a server that does not answer or lists no model.
     """
     from agentroute.patience import Timeout
-    from agentroute.probe import probe
+    from agentroute.probe import probe, probe_wire
 
     try:
         check_url(url)
     except ValueError as error:
         raise UsageError(f"URL {error}") from None
     patience = Timeout(read_s=10.0)
-    discovery = probe(url, adapter("openai"), api_key_env=api_key_env, timeout=patience)
+    wire = probe_wire(url, api_key_env=api_key_env, timeout=patience)
+    discovery = probe(url, adapter(wire), api_key_env=api_key_env, timeout=patience)
     if not discovery.models:
         raise BackendError(FailureKind.UNAVAILABLE, "lists no model; is it still loading one?", url=url)
-    if discovery.engine in ADAPTERS:
-        return discovery.engine, probe(url, adapter(discovery.engine), api_key_env=api_key_env, timeout=patience)
-    return "openai", discovery
+    return wire, discovery
 
 
 def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = None) -> Profile:
@@ -153,22 +152,25 @@ def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = 
     """
     known = known or Known()
     reported = Provenance(origin="reported", source=f"the server at {printable(url)}", date=dt.date.today())
+    sharding = _sharding(discovery, known)
     limits: dict[str, Any] = {
         "max_model_len": discovery.max_model_len,
         "max_num_seqs": discovery.max_num_seqs,
         "max_num_batched_tokens": discovery.max_num_batched_tokens,
         "kv_pool": _pool(known.kv_tokens, discovery) or _told_pool(discovery, reported),
+        "engines": discovery.engines if sharding is None and (discovery.engines or 1) > 1 else None,
+        "prefix_caching": discovery.prefix_caching,
     }
     said = any(value is not None for value in limits.values())
     return Profile(
         format=1,
         name=name,
-        model=shipped_model(discovery.models[0]),
+        model=model_of(discovery),
         accelerator=known.accelerator or _accelerator(discovery),
         accelerator_count=known.accelerator_count,
         engine=Engine(name=discovery.engine, version=discovery.engine_version),
         precision=Precision(weights=weights_type(discovery.weights), kv=kv_type(discovery.kv)),
-        sharding=_sharding(discovery, known),
+        sharding=sharding,
         provenance=known.beside(reported),
         limits=Limits(**limits, provenance=reported) if said else None,
         capabilities=Capabilities(offers=dict(discovery.capabilities), provenance=reported)
@@ -259,6 +261,18 @@ def _pool(tokens: int | None, discovery: Discovery) -> KvPool | None:
     if discovery.engine != "llamacpp" and discovery.kv_pool:
         block = discovery.kv_pool.block_tokens
     return KvPool(tokens=max(tokens, block), block_tokens=block, provenance=told)
+
+
+def model_of(discovery: Discovery, served: str | None = None) -> str | None:
+    """The shipped model that answers to the name ``served``, or to the first one: by that name, or, of a LoRA adapter
+    the name of its base, else by what that was loaded from."""
+    if not discovery.models:
+        return None
+    name = served if served in discovery.models else discovery.models[0]
+    base = discovery.parents.get(name, name)
+    if (found := shipped_model(base)) is not None or discovery.root is None or base != discovery.models[0]:
+        return found
+    return shipped_model(model_id(discovery.root))
 
 
 def shipped_model(name: str) -> str | None:

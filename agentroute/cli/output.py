@@ -39,7 +39,7 @@ def say(message: str) -> None:
 def print_json(command: str, data: Mapping[str, Any]) -> None:
     """One JSON object on stdout, with the schema's version and the command's name first."""
     whole = {"schema_version": SCHEMA_VERSION, "command": command, **data}
-    typer.echo(json.dumps(_plain(whole), ensure_ascii=False, indent=2, allow_nan=False))
+    typer.echo(json.dumps(plain(whole), ensure_ascii=False, indent=2, allow_nan=False))
 
 
 def estimate_json(estimate: Estimate | None) -> dict[str, Any] | None:
@@ -61,14 +61,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
     Columns named in ``right`` are right-aligned.
     """
+    typer.echo("\n".join(table_text(columns, rows, right=right)))
+
+
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Iterable[str] = ()) -> list[str]:
+    """The lines of the same."""
     console, cells = stdout(), [tuple(row) for row in rows]
     widths = [max(_width(cell) for cell in column) for column in zip(columns, *cells, strict=True)]
     if sum(widths) + 2 * len(widths) > console.width:
+        paragraphs = []
         for row in cells:
-            typer.echo("  ".join(" ".join(part.split()) for part in row[:2]).strip())
+            paragraphs.append("  ".join(" ".join(part.split()) for part in row[:2]).strip())
             for column, cell in zip(columns[2:], row[2:], strict=True):
-                typer.echo(f"    {column}: {' '.join(cell.split())}")
-        return
+                paragraphs.append(f"    {column}: {' '.join(cell.split())}")
+        return paragraphs
     style = "" if "NO_COLOR" in os.environ else "bold"
     table = Table(box=None, pad_edge=False, header_style=style, padding=(0, 2, 0, 0))
     rights = set(right)
@@ -79,7 +85,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
     with console.capture() as capture:
         console.print(table)
     # rich pads every line to the table's width; a file or a pipe should not hold that.
-    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def _width(cell: str) -> int:
@@ -104,14 +110,14 @@ def exit_code(error: AgentrouteError) -> int:
     return EXIT_INFEASIBLE if isinstance(error, NoFeasibleDeployment) else EXIT_USAGE
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """``value`` without what JSON cannot say."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted(_plain(item) for item in value)
+        return sorted(plain(item) for item in value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value

@@ -18,7 +18,7 @@ Kind = Literal[
     # how it is set up
     "experts_cross", "tensors_cross", "kv_copied", "pool_not_shared", "window_over_pool",
     # how it runs
-    "drift", "breaker", "thrash", "stale", "pipeline_idles",
+    "drift", "breaker", "engine_dead", "load_hidden", "load_mixed", "thrash", "stale", "pipeline_idles",
 ]  # fmt: skip
 """What a finding is about."""
 

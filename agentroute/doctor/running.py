@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from agentroute.adapters.base import Load
-from agentroute.doctor.finding import Finding, worst_first
+from agentroute.doctor.finding import Finding, Kind, Severity, worst_first
 from agentroute.doctor.setup import cautions
 from agentroute.fleet import Deployment
 from agentroute.state.corrections import WHOLE, Drift, Latency
 from agentroute.state.health import FULL, Signs
+from agentroute.state.load import DOWN, Trouble
 
 FULL_S = 10.0
 """Assumed: about the time in which an engine turns over its batch."""
@@ -28,6 +29,26 @@ OVERRUNS = 3
 """Assumed: one or two answers that are longer than expected are no state of a pool."""
 STALE_S = 12.0
 """From this age on, less than 1/e of a report is believed (``state.load``)."""
+
+TOLD_S = 120.0
+"""For so long a report counts that says what is wrong: twice the longest time between two (``pulse``)."""
+
+_TROUBLES: dict[Trouble, tuple[Kind, str, Severity]] = {
+    "unreachable": ("unreachable", "cannot be asked: {}; nothing is sent there until it answers", "wrong"),
+    "dead": (
+        "engine_dead",
+        "its HTTP front answers, but it cannot serve: {}; nothing is sent there",
+        "wrong",
+    ),
+    "hidden": ("load_hidden", "what others do there is not seen: {}", "warning"),
+    "mixed": (
+        "load_mixed",
+        "several servers answer at this address in turn ({}): its load is that of any one of them, and not believed; "
+        "give the address of each in urls",
+        "warning",
+    ),
+}
+"""The kind of finding that each trouble of a server is, its words, and how bad it is."""
 
 _METRIC: dict[Latency, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT"}
 _MOST_RATIO = 2.99
@@ -71,10 +92,14 @@ def at_this_moment(deployment: Deployment, load: Load, where: str = "") -> list[
 
 def _of_pool(deployment: Deployment, signs: Signs, where: str) -> Iterator[Finding]:
     name, stale = deployment.name, signs.age_s is not None and signs.age_s > STALE_S
-    if signs.closed_in_s is not None:
+    trouble = signs.trouble if signs.age_s is not None and signs.age_s <= TOLD_S else None
+    if trouble is not None:
+        kind, words, severity = _TROUBLES[trouble]
+        yield Finding(kind, name, f"{where}{words.format(signs.said)}", severity)
+    if signs.closed_in_s is not None and trouble not in DOWN:
         text = f"{where}calls fail one after the other: the next one tries it in {signs.closed_in_s:.0f} s"
         yield Finding("breaker", name, f"{text}; see whether the server runs", "wrong", {"s": signs.closed_in_s})
-    if stale and signs.age_s is not None:
+    if stale and signs.age_s is not None and trouble is None:
         text = f"{where}the last report of its load is {signs.age_s:,.0f} s old: what others do there is not seen"
         yield Finding("stale", name, f"{text}; report it with router.observe", "warning", {"age_s": signs.age_s})
     yield from _thrashing(name, signs, where, stale)

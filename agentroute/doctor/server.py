@@ -68,8 +68,8 @@ def disagreements(
 ) -> list[Finding]:
     """Where the profile of ``deployment`` disagrees with what its server ``said``.
 
-    ``url`` is the endpoint that was asked, where there are several; ``model`` the shipped model of the name that the
-    server lists first, ``None`` when there is none. Another engine is told alone: all else follows from it.
+    ``url`` is the endpoint that was asked, where there are several; ``model`` the shipped model that answers there to
+    the deployment's name for it, ``None`` when there is none. Another engine is told alone: all else follows from it.
     """
     found = list(_engine(deployment, said))
     if not found:
@@ -86,17 +86,18 @@ def _engine(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
 
 
 def _adapter(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
-    if said.engine != "other" and deployment.adapter not in ("openai", said.engine):
-        text = f"the adapter is {deployment.adapter}, the server is {said.engine}: its load cannot be read"
-        yield Finding("adapter", deployment.name, f'{text}; set adapter = "{said.engine}"', "wrong")
+    spoken = said.wire or said.engine
+    if spoken not in ("other", "openai") and deployment.adapter not in ("openai", spoken):
+        text = f"the adapter is {deployment.adapter}, the server is {spoken}: its load cannot be read"
+        yield Finding("adapter", deployment.name, f'{text}; set adapter = "{spoken}"', "wrong")
 
 
 def _model(deployment: Deployment, said: Discovery, model: str | None) -> Iterator[Finding]:
-    served, own, first = deployment.served_model, deployment.profile.model, said.models[:1]
+    served, own = deployment.served_model, deployment.profile.model
     if served and said.models and served not in said.models:
         text = f"served_model is {served!r}, which the server does not list: calls are refused"
         yield Finding("model", deployment.name, f"{text}; set it to {said.models[0]!r}", "wrong")
-    elif own and model and model != own and served in (None, *first):
+    elif own and model and model != own:
         text = f"the profile is of {own}, the server has {model}: nothing of the shape is right"
         yield Finding("model", deployment.name, f"{text}; take a profile of that model", "wrong")
 
@@ -171,10 +172,12 @@ def _split(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
         text = f"the profile says {own} ({own.accelerators} accelerators), the server {server} ({server.accelerators})"
         text += ": KV pool, times and cost are another split's; set [sharding]"
         yield Finding("split", name, text, "wrong", {"profile": own.accelerators, "server": server.accelerators})
-    elif own and not server and said.engines is not None and own.attention_dp != said.engines:
-        text = f"the profile says {own.attention_dp} KV memories (attention_dp), the server has {said.engines} engines "
-        text += f"with one each; set sharding.attention_dp to {said.engines}"
-        yield Finding("split", name, text, "wrong", {"profile": own.attention_dp, "server": said.engines})
+    elif not server and said.engines is not None and profile.kv_memories != said.engines and not profile.disaggregated:
+        by_split = own is not None and not (profile.limits and profile.limits.engines)
+        key = "sharding.attention_dp" if by_split else "limits.engines"
+        text = f"the profile says {profile.kv_memories} KV memories ({key.partition('.')[2]}), the server has "
+        text += f"{said.engines} engines with one each; set {key} to {said.engines}"
+        yield Finding("split", name, text, "wrong", {"profile": profile.kv_memories, "server": said.engines})
     elif server and not own and not profile.disaggregated and profile.accelerators not in (None, server.accelerators):
         count = profile.accelerators or 0
         text = f"the profile says {count} accelerators, the server's split ({server}) takes {server.accelerators}: the "

@@ -30,7 +30,8 @@ WINDOW_S = 30.0
 OPEN_S = 2.0
 """How long it stays open at first; twice as long after every probe that failed. Assumed."""
 MAX_OPEN_S = 60.0
-"""... and never longer: a server that restarted is found after a minute at the latest. Assumed."""
+"""... and never longer: a server that restarted is found after a minute at the latest. Assumed. A report that it is
+down counts for so long, too, so that one who stops reporting keeps nobody away for ever."""
 PROBE_S = 120.0
 """A probe that nobody ended is forgotten after so long, longer than most prefills. Assumed."""
 
@@ -42,6 +43,8 @@ class _Open:
     until: float
     open_s: float
     probe_until: float = -math.inf
+    reported: bool = False
+    """Whether a report opened it, and not calls that failed."""
 
 
 class Breaker:
@@ -77,6 +80,20 @@ class Breaker:
         self._faults.pop(pool, None)
         self._open[pool] = _Open(time + OPEN_S, OPEN_S)
         self._reckon(time)
+
+    def reported_down(self, pool: int, now: float) -> None:
+        """Somebody asked the server how it is: it cannot take a request. No call need fail to find that out."""
+        time = self._steady(now)
+        self._faults.pop(pool, None)
+        self._open[pool] = _Open(time + MAX_OPEN_S, OPEN_S, reported=True)
+        self._reckon(time)
+
+    def reported_up(self, pool: int, now: float) -> None:
+        """... it can. Where only such a report had opened the breaker it is half-open now; else that says nothing."""
+        if self._open and (state := self._open.get(pool)) is not None and state.reported:
+            time = self._steady(now)
+            self._open[pool] = _Open(time, OPEN_S, state.probe_until)
+            self._reckon(time)
 
     def succeeded(self, pool: int) -> None:
         """A call there was answered; its first token is enough to say so."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentroute.state.load import Load
+from agentroute.state.load import Load, Trouble
 from agentroute.state.steady import Steady
 
 FULL = 0.95
@@ -41,6 +41,10 @@ class Signs:
     """Seconds since the last report; ``None``: there was none."""
     closed_in_s: float | None = None
     """Where the breaker is not closed: seconds until a call may try whether the server is back."""
+    trouble: Trouble | None = None
+    """What the last report said to be wrong with the server, or with asking it."""
+    said: str = ""
+    """The same in words."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,8 @@ class _Reported:
     waiting: int | None = None
     kv_used: float | None = None
     full_since: float | None = None
+    trouble: Trouble | None = None
+    said: str = ""
 
 
 class Health:
@@ -82,7 +88,7 @@ class Health:
         seen = self._reports.setdefault(pool, _Reported(at))
         if at < seen.at:
             return
-        seen.at = at
+        seen.at, seen.trouble, seen.said = at, load.trouble, load.said
         seen.waiting = seen.waiting if load.waiting is None else load.waiting
         seen.kv_used = seen.kv_used if load.kv_used is None else load.kv_used
         if not seen.waiting or seen.kv_used is None or seen.kv_used < FULL:
@@ -103,4 +109,6 @@ class Health:
             kv_used=seen.kv_used,
             age_s=age_s,
             closed_in_s=closed_in_s,
+            trouble=seen.trouble,
+            said=seen.said,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,12 @@ TAU_S = 10.0
 REFRESH_S = 0.05
 """While something fades, the figures are reckoned again no more often than this; they move by 0.5 % in it."""
 MOST = 1_000_000_000
+
+Trouble = Literal["unreachable", "dead", "hidden", "mixed"]
+"""What keeps a server's load from being known: nobody answers at its address; it answers, but the engine behind it does
+not work any more; it does not show its load; several servers answer at its address in turn."""
+DOWN: frozenset[Trouble] = frozenset({"unreachable", "dead"})
+"""Those with which it cannot take a request either."""
 
 _GONE = 1e-3
 """What is left of a report that is as good as none: after 71 s."""
@@ -40,8 +46,16 @@ class Load:
     """Share of the KV pool in use, 0 to 1."""
     at: float | None = None
     """When it was asked, in seconds by the router's clock; ``None``: just now."""
+    trouble: Trouble | None = None
+    """What is wrong with the server, or with asking it; ``None``: nothing."""
+    said: str = ""
+    """The same in words, for a person."""
 
     def __post_init__(self) -> None:
+        if self.trouble is not None and self.trouble not in get_args(Trouble):
+            raise UsageError(
+                f"a load's trouble must be one of {', '.join(get_args(Trouble))}, got {shown(self.trouble)}"
+            )
         for name in ("running", "waiting"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST):

@@ -19,7 +19,7 @@ from agentroute.state.breaker import Breaker
 from agentroute.state.corrections import METRICS, Corrections
 from agentroute.state.health import Health, Signs
 from agentroute.state.ledger import Hold, Ledger, Shared
-from agentroute.state.load import Foreign, Load, Others
+from agentroute.state.load import DOWN, Foreign, Load, Others
 from agentroute.state.prefills import Prefills, Reading
 from agentroute.task import Task
 
@@ -178,6 +178,10 @@ class Situation:
         self.ledger.settle(now)
         self._passed(pool, now)
         self.health.reported(pool, load, now)
+        if load.trouble in DOWN:
+            self.breaker.reported_down(pool, now)
+        else:
+            self.breaker.reported_up(pool, now)
         self.foreign.observe(
             pool,
             load,

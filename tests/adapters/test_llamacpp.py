@@ -44,6 +44,7 @@ llamacpp:requests_processing 2
 # TYPE llamacpp:requests_deferred gauge
 llamacpp:requests_deferred 3
 """
+SLOTS = '[{"id":0,"n_ctx":512,"is_processing":true},{"id":1,"n_ctx":512,"is_processing":false}]'
 
 
 def ask(answers: dict[str, str | Answer]) -> Any:
@@ -118,7 +119,12 @@ def test_metrics_tell_the_load_and_a_missing_gauge_is_unknown(text: str, load: L
 
 def test_a_server_without_metrics_has_no_known_load() -> None:
     refusal = Answer(501, {}, b'{"error":{"code":501,"message":"This server does not support metrics endpoint."}}')
-    assert converse(WIRE.load(), ask({"/metrics": refusal})) == Load()
+    why = "/metrics is switched off; start it with --metrics"
+    nobody = Answer(404, {}, b"")
+    assert converse(WIRE.load(), ask({"/metrics": refusal, "/slots": nobody})) == Load(hidden=True, said=why)
+    for slots, running in ((SLOTS, 1), ("[]", None), ('[{"is_processing": 1}]', None), ("<html>", None)):
+        found = converse(WIRE.load(), ask({"/metrics": refusal, "/slots": slots}))
+        assert found == Load(running=running, hidden=True, said=why)
 
 
 def test_a_prompt_that_is_too_long_is_an_overflow_with_its_numbers() -> None:
@@ -168,9 +174,12 @@ def test_the_real_server_does_not_say_whether_its_slots_share_their_memory(
 def test_the_real_servers_idle_load_is_zero(llama_split: EmbeddedServer) -> None:
     def answer(request: Request) -> Answer:
         response = httpx.get(llama_split.url + request.path)
-        return Answer(response.status_code, {}, response.content)
+        return Answer(response.status_code, {name.lower(): v for name, v in response.headers.items()}, response.content)
 
-    assert converse(WIRE.load(), answer) == Load(running=0, waiting=0)
+    found, again = converse(WIRE.load(), answer), converse(WIRE.load(), answer)
+    assert (found.running, found.waiting, found.kv_used, found.hidden) == (0, 0, None, False)
+    assert found.process is not None and found.process == again.process
+    assert found.counted is not None and found.steps is not None
 
 
 def test_another_runtimes_server_is_told_apart(llama_one: EmbeddedServer) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentroute.adapters import ADAPTERS, adapter
-from agentroute.adapters.base import Adapter
+from agentroute.adapters.base import Adapter, Load
 from agentroute.adapters.openai import OpenAIAdapter
 from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.wire import (
@@ -27,6 +27,7 @@ from agentroute.wire import (
 )
 
 WIRE = OpenAIAdapter()
+NOT_FOUND = Answer(404, {}, b'{"detail":"Not Found"}')
 HI = [{"role": "user", "content": "hi"}]
 
 
@@ -38,7 +39,7 @@ def talk(conversation: Generator[Request, Answer, Any], answers: dict[str, Answe
     try:
         request = next(conversation)
         while True:
-            request = conversation.send(answers[request.path])
+            request = conversation.send(answers.get(request.path, NOT_FOUND))
     except StopIteration as stop:
         return stop.value
 
@@ -423,7 +424,8 @@ def test_retry_after_is_seconds_or_a_date_by_the_servers_own_clock(
     [
         ({"id": "tiny", "owned_by": "vllm", "max_model_len": 1024}, "vllm", 1024),
         ({"id": "tiny", "owned_by": "sglang", "max_model_len": 4096}, "sglang", 4096),
-        ({"id": "tiny", "owned_by": "nvidia", "context_window": 1024}, "other", 1024),
+        ({"id": "tiny", "owned_by": "nvidia", "context_window": 1024}, "dynamo", 1024),
+        ({"id": "tiny", "owned_by": "tensorrt_llm"}, "trtllm", None),
         ({"id": "tiny", "owned_by": "llamacpp", "meta": {"n_ctx": 2048, "n_ctx_train": 8192}}, "llamacpp", 2048),
         ({"id": "tiny"}, "other", None),
         ({"id": "tiny", "owned_by": None, "max_model_len": "1024", "meta": 7}, "other", None),
@@ -456,6 +458,71 @@ def test_a_server_that_is_no_such_server_is_an_error(answer: Answer, kind: Failu
     assert caught.value.kind is kind
 
 
-def test_the_shared_wire_has_no_words_for_load() -> None:
-    load = talk(WIRE.load(), {})
-    assert (load.running, load.waiting, load.kv_used) == (None, None, None)
+@pytest.mark.parametrize(
+    ("listed", "names", "parents", "root"),
+    [
+        ([{"id": "base", "root": "org/base-7b", "parent": None}], ("base",), {}, "org/base-7b"),
+        ([{"id": "base", "root": "base"}], ("base",), {}, None),
+        (
+            [{"id": "sql", "root": "/loras/sql", "parent": "base"}, {"id": "base", "root": "org/base-7b"}],
+            ("base", "sql"),
+            {"sql": "base"},
+            "org/base-7b",
+        ),
+        ([{"id": "a", "root": "org/a"}, {"id": "other-name", "root": "org/a"}], ("a", "other-name"), {}, "org/a"),
+        ([{"id": "a", "aliases": ["a", "b", "", 7]}], ("a", "b"), {}, None),
+        ([{"id": "a", "parent": "gone", "root": 7, "aliases": "b"}], ("a",), {}, None),
+    ],
+)
+def test_aliases_and_the_bases_of_adapters_are_told(
+    listed: list[Any], names: tuple[str, ...], parents: dict[str, str], root: str | None
+) -> None:
+    found = talk(WIRE.discover(), {"/v1/models": ok({"data": listed})})
+    assert (found.models, found.parents, found.root) == (names, parents, root)
+
+
+def test_text_generation_inference_tells_window_slots_and_version() -> None:
+    info = {"model_id": "m", "max_total_tokens": 4096, "max_concurrent_requests": 128, "version": "3.3.6"}
+    found = talk(WIRE.discover(), {"/v1/models": ok({"data": [{"id": "m", "owned_by": "m"}]}), "/info": ok(info)})
+    assert (found.max_model_len, found.max_num_seqs, found.engine_version) == (4096, 128, "3.3.6")
+
+
+def test_ollama_tells_its_version() -> None:
+    listed = ok({"data": [{"id": "llama3:8b", "owned_by": "library"}]})
+    found = talk(WIRE.discover(), {"/v1/models": listed, "/api/version": ok({"version": "0.12.6"})})
+    assert (found.engine, found.engine_version, found.wire) == ("other", "0.12.6", "openai")
+
+
+# --- what it does
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        ("tgi_batch_current_size 3\ntgi_queue_size 2\n", Load(3, 2)),
+        ('vllm:num_requests_running{engine="0"} 3\n', Load(3, process="0")),
+        ("sglang_num_running_reqs 3\nsglang_token_usage 0.5\n", Load(3, kv_used=0.5)),
+        ("http_requests_total 7\n", Load()),
+        ("", Load()),
+    ],
+)
+def test_metrics_of_any_known_server_tell_the_load(text: str, load: Load) -> None:
+    assert talk(WIRE.load(), {"/metrics": ok(text)}) == load
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (401, "/metrics asks for a key"),
+        (403, "/metrics is forbidden"),
+        (404, "/metrics is not there"),
+        (501, "/metrics is switched off"),
+    ],
+)
+def test_a_server_that_shows_no_metrics_has_no_known_load_and_says_why(status: int, said: str) -> None:
+    assert talk(WIRE.load(), {"/metrics": Answer(status, {}, b"no")}) == Load(hidden=True, said=said)
+
+
+def test_metrics_that_fail_are_an_error() -> None:
+    with pytest.raises(BackendError):
+        talk(WIRE.load(), {"/metrics": Answer(500, {}, b"")})

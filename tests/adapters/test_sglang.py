@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentroute.adapters.base import Discovery, Load
+from agentroute.adapters.base import Discovery, Load, Total
+from agentroute.adapters.prometheus import METRICS
 from agentroute.adapters.sglang import LOADS, SglangAdapter
 from agentroute.errors import BackendError
 from agentroute.probe import converse
@@ -215,8 +216,24 @@ def test_what_a_rank_does_not_say_is_unknown(value: Any) -> None:
 
 
 def test_a_server_without_the_route_has_no_known_load_and_one_that_fails_says_so() -> None:
-    assert load({}, 404) == Load()
+    assert load({}, 404) == Load(hidden=True, said="/metrics is not there; start it with --enable-metrics")
     with pytest.raises(BackendError):
         load({}, 503)
     with pytest.raises(BackendError):
         load([])
+
+
+def test_metrics_stand_in_for_a_route_that_is_not_there_and_add_the_times() -> None:
+    text = b"sglang:num_running_reqs 3\nsglang:num_queue_reqs 1\nsglang:token_usage 0.5\n"
+    times = b"sglang:time_to_first_token_seconds_sum 1.5\nsglang:time_to_first_token_seconds_count 3\n"
+    metrics = Answer(200, {}, text + times)
+    old = converse(WIRE.load(), lambda request: metrics if request.path == METRICS else NOT_FOUND)
+    assert old == Load(3, 1, 0.5, ttft_s=Total(1.5, 3.0))
+    loads = Answer(200, {}, json.dumps(recorded(NOW)[LOADS]).encode())
+    new = converse(WIRE.load(), lambda request: metrics if request.path == METRICS else loads)
+    assert (new.running, new.waiting, new.ttft_s) == (10, 1, Total(1.5, 3.0))
+
+
+@pytest.mark.parametrize(("off", "caching"), [(False, True), (True, False), (None, None), ("no", None)])
+def test_a_radix_cache_that_is_not_switched_off_keeps_prompts(off: Any, caching: bool | None) -> None:
+    assert told(disable_radix_cache=off).prefix_caching is caching

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentroute.adapters.base import Discovery, Load
-from agentroute.adapters.vllm import METRICS, SERVER_INFO, VllmAdapter
+from agentroute.adapters.base import Discovery, Load, Total
+from agentroute.adapters.prometheus import METRICS
+from agentroute.adapters.vllm import HEALTH, SERVER_INFO, VllmAdapter
 from agentroute.errors import BackendError, FailureKind
 from agentroute.probe import converse
 from agentroute.profile import KvPool
@@ -263,8 +265,11 @@ RUNNING, WAITING, USED = "vllm:num_requests_running", "vllm:num_requests_waiting
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (f'{RUNNING}{{engine="0"}} 3.0\n{WAITING}{{engine="0"}} 5.0\n{USED}{{engine="0"}} 0.25\n', Load(3, 5, 0.25)),
-        (f'{RUNNING}{{engine="0"}} 3.0\n{RUNNING}{{engine="1"}} 1.0\n', Load(running=4)),
+        (
+            f'{RUNNING}{{engine="0"}} 3.0\n{WAITING}{{engine="0"}} 5.0\n{USED}{{engine="0"}} 0.25\n',
+            Load(3, 5, 0.25, process="0"),
+        ),
+        (f'{RUNNING}{{engine="0"}} 3.0\n{RUNNING}{{engine="1"}} 1.0\n', Load(running=4, process="0 1")),
         (f'{USED}{{engine="0"}} 0.5\n{USED}{{engine="1"}} 0.25\n', Load(kv_used=0.375)),
         ("vllm:gpu_cache_usage_perc 0.5\n", Load(kv_used=0.5)),
         (f'{WAITING}_by_reason{{engine="0",reason="capacity"}} 7.0\n', Load()),
@@ -276,14 +281,68 @@ RUNNING, WAITING, USED = "vllm:num_requests_running", "vllm:num_requests_waiting
     ],
 )
 def test_metrics_tell_the_load_of_all_engines_and_a_missing_gauge_is_unknown(text: str, found: Load) -> None:
-    assert load(text) == found
+    assert load(text) == replace(found, alive=True)
 
 
 def test_recorded_metrics_tell_an_idle_server() -> None:
-    assert load(recorded("vllm-0.32.0-dp2")[METRICS]) == Load(0, 0, 0.0)
+    assert load(recorded("vllm-0.32.0-dp2")[METRICS]) == Load(0, 0, 0.0, alive=True, process="0 1")
 
 
 def test_a_server_without_metrics_has_no_known_load_and_one_that_fails_says_so() -> None:
-    assert load("", 404) == Load()
+    assert load("", 404) == Load(hidden=True, said="/metrics is not there")
     with pytest.raises(BackendError):
         load("", 503)
+
+
+STALE = f'{RUNNING}{{engine="0"}} 6.0\n{WAITING}{{engine="0"}} 0.0\n{USED}{{engine="0"}} 0.5\n'
+"""What the metrics of an engine that died kept saying, for 3.5 s, while requests failed."""
+
+
+def asked(metrics: Answer, health: Answer) -> Load:
+    answers = {METRICS: metrics, HEALTH: health}
+    return converse(WIRE.load(), lambda request: answers[request.path])
+
+
+def test_an_engine_that_died_says_so_through_its_front_while_its_gauges_stand() -> None:
+    found = asked(Answer(200, {}, STALE.encode()), Answer(503, {}, b""))
+    assert (found.alive, found.said) == (False, "/health answers 503: the engine died")
+    assert (found.running, found.kv_used) == (6, 0.5)
+
+
+@pytest.mark.parametrize(("health", "alive"), [(200, True), (404, None), (401, None), (500, False)])
+def test_only_a_failing_health_is_a_dead_engine(health: int, alive: bool | None) -> None:
+    assert asked(Answer(403, {}, b""), Answer(health, {}, b"")).alive is alive
+
+
+def test_an_engine_that_sleeps_is_not_alive() -> None:
+    state = 'vllm:engine_sleep_state{{engine="0",sleep_state="awake"}} {}\n'
+    asleep = asked(Answer(200, {}, state.format("0.0").encode()), Answer(200, {}, b""))
+    assert (asleep.alive, asleep.said) == (False, "it was put to sleep")
+    assert asked(Answer(200, {}, state.format("1.0").encode()), Answer(200, {}, b"")).alive is True
+
+
+def test_what_a_process_adds_up_is_told() -> None:
+    text = (
+        "process_start_time_seconds 1.79596062515e+09\n"
+        'vllm:time_to_first_token_seconds_sum{engine="0"} 0.5\nvllm:time_to_first_token_seconds_count{engine="0"} 9.0\n'
+        'vllm:request_prompt_tokens_sum{engine="0"} 90.0\nvllm:request_prompt_tokens_count{engine="0"} 9.0\n'
+        'vllm:iteration_tokens_total_count{engine="0"} 7.0\nvllm:prompt_tokens_total{engine="0"} 90.0\n'
+    )
+    found = asked(Answer(200, {}, text.encode()), Answer(200, {}, b""))
+    assert found.process == "1795960625.15"
+    assert (found.ttft_s, found.isl, found.osl) == (Total(0.5, 9.0), Total(90.0, 9.0), None)
+    assert (found.counted, found.steps) == (97.0, 7.0)
+
+
+def test_a_lora_adapter_is_a_name_beside_its_bases() -> None:
+    answers = recorded("vllm-0.32.0-tp2")
+    answers["/v1/models"]["data"] += [{"id": "sql", "root": "/loras/sql", "parent": "tiny", "owned_by": "vllm"}]
+    found = discover(answers)
+    assert (found.models, found.parents, found.root) == (("tiny", "sql"), {"sql": "tiny"}, "models/tiny-llama")
+
+
+@pytest.mark.parametrize(("label", "caching"), [("True", True), ("False", False), ("None", None)])
+def test_the_labels_of_the_cache_tell_whether_prompts_are_kept(label: str, caching: bool | None) -> None:
+    metrics = labels(block_size=16, num_gpu_blocks=100, enable_prefix_caching=label)
+    found = discover(recorded("vllm-0.32.0-tp2") | {METRICS: metrics, SERVER_INFO: NOT_FOUND})
+    assert found.prefix_caching is caching

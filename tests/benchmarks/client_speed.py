@@ -36,6 +36,7 @@ MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "c
 TASK = Task(context_tokens=64, max_output_tokens=64)
 PIECES, AT_ONCE, TURNS = 64, 64, 3
 FAST = find_spec("httpx_aiohttp") is not None
+WIRES: tuple[Wire, ...] = ("httpx", "aiohttp") if FAST else ("httpx",)
 
 
 @contextmanager
@@ -133,8 +134,8 @@ async def against_peers(url: str) -> None:
     """Streams and whole answers, 64 at once; the best of three turns, in which everybody has one."""
     ways: dict[str, tuple[Once, Once]] = {}
     closing: list[Callable[[], Awaitable[Any]]] = []
-    for wire in ("httpx", *(("aiohttp",) if FAST else ())):
-        client = AsyncClient(router(url, f"s{PIECES}"), transport=wire)  # type: ignore[arg-type]
+    for wire in WIRES:
+        client = AsyncClient(router(url, f"s{PIECES}"), transport=wire)
         closing.append(client.aclose)
         ways[f"agentroute_{wire}"] = streaming(client), whole(client)
     if find_spec("openai"):
@@ -296,9 +297,6 @@ def blocking(url: str) -> None:
             end = resource.getrusage(resource.RUSAGE_SELF)
             taken.append(end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime)
     line("sync_chat", 400, mean_us=round(sum(taken[50:]) / len(taken[50:]) * 1e6))
-
-
-WIRES: tuple[Wire, ...] = ("httpx", "aiohttp") if FAST else ("httpx",)
 
 
 def main() -> None:

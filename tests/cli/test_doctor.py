@@ -184,10 +184,14 @@ def test_offline_asks_nobody(here: Path) -> None:
 
 
 def test_one_address_with_one_key_is_asked_once(here: Path) -> None:
-    with Server(answers('{"data": [{"id": "m"}]}')) as server:
-        config(here, server.url, server.url, server.url)
-        agentroute("doctor")
-        assert len(server.asked) == 1
+    asked = []
+    for times in (1, 3):
+        with Server(answers('{"data": [{"id": "m"}]}')) as server:
+            config(here, *[server.url] * times)
+            agentroute("doctor")
+            asked.append(sorted(one.target for one in server.asked))
+    assert asked[0] == asked[1]
+    assert "/metrics" in asked[0]
 
 
 def test_whoever_takes_long_is_named_on_stderr(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from fleets import Clock, profile, task
 
 from agentroute.adapters.base import Load as Reported
 from agentroute.doctor.finding import Finding
-from agentroute.doctor.running import FULL_S, OVERRUNS, STALE_S, at_this_moment, troubles
+from agentroute.doctor.running import FULL_S, OVERRUNS, STALE_S, TOLD_S, at_this_moment, troubles
 from agentroute.fleet import Deployment, Fleet
 from agentroute.outcome import Outcome
 from agentroute.router import Router
@@ -41,6 +41,16 @@ FULL = Signs(full_s=FULL_S, waiting=12, kv_used=0.97, age_s=1.0)
         (Signs(age_s=45.2), "stale", "warning", "is 45 s old"),
         (FULL, "thrash", "warning", "97% of the KV pool are in use and 12 wait, for 10 s"),
         (Signs(overruns=OVERRUNS), "thrash", "warning", "3 times in ten minutes"),
+        (
+            Signs(trouble="unreachable", said="no route", age_s=1.0),
+            "unreachable",
+            "wrong",
+            "asked: no route; noth",
+        ),
+        (Signs(trouble="dead", said="503", age_s=1.0, closed_in_s=60.0), "engine_dead", "wrong", "cannot serve: 503"),
+        (Signs(trouble="hidden", said="403", age_s=70.0), "load_hidden", "warning", "is not seen: 403"),
+        (Signs(trouble="mixed", said="2 seen", age_s=1.0), "load_mixed", "warning", "in turn (2 seen): its load"),
+        (Signs(trouble="dead", said="503", age_s=TOLD_S + 1.0), "stale", "warning", "is 121 s old"),
     ],
 )
 def test_every_sign_is_one_finding(signs: Signs, kind: str, severity: str, text: str) -> None:
@@ -62,6 +72,11 @@ def test_every_sign_is_one_finding(signs: Signs, kind: str, severity: str, text:
 )
 def test_a_sign_that_is_not_there_or_is_not_enough_is_none(signs: Signs) -> None:
     assert of(signs) == []
+
+
+def test_calls_that_fail_where_only_the_load_is_hidden_are_told_as_well() -> None:
+    signs = Signs(trouble="hidden", said="403", age_s=1.0, closed_in_s=2.0)
+    assert [found.kind for found in of(signs)] == ["load_hidden", "breaker"]
 
 
 def test_a_report_that_is_stale_says_nothing_of_what_is_full_now() -> None:

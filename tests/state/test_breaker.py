@@ -194,3 +194,51 @@ def test_what_a_decision_reads_is_prepared() -> None:
     assert breaker.closed(OPEN_S - 0.1) is first
     with pytest.raises(ValueError, match="read-only"):
         first[0] = True
+
+
+# ---- what reports say
+
+
+def test_a_report_opens_it_at_once_and_the_next_one_lets_a_call_try() -> None:
+    breaker = Breaker(2)
+    breaker.reported_down(0, 0.0)
+    assert not may_go(breaker, MAX_OPEN_S - 0.1)
+    assert may_go(breaker, 0.0, pool=1)
+    breaker.reported_up(0, 5.0)
+    assert may_go(breaker, 5.0)
+    assert breaker.probe_started(0, 5.0)
+    assert not may_go(breaker, 5.1)
+    breaker.succeeded(0)
+    assert breaker.closed(5.2) is None
+
+
+def test_every_further_report_counts_anew_and_one_who_stops_keeps_nobody_away_for_ever() -> None:
+    breaker = Breaker(1)
+    for second in range(100):
+        breaker.reported_down(0, float(second))
+    assert not may_go(breaker, 99.0 + MAX_OPEN_S - 0.1)
+    assert may_go(breaker, 99.0 + MAX_OPEN_S)
+
+
+def test_a_call_that_is_answered_knows_better_than_a_report() -> None:
+    breaker = Breaker(1)
+    breaker.reported_down(0, 0.0)
+    breaker.succeeded(0)
+    assert breaker.closed(0.1) is None
+
+
+def test_a_good_report_does_not_close_what_calls_have_opened_nor_end_their_probe() -> None:
+    breaker = opened()
+    breaker.reported_up(0, 0.1)
+    assert not may_go(breaker, OPEN_S - 0.1)
+    breaker.reported_down(1, 0.0)
+    breaker.reported_up(1, 1.0)
+    assert breaker.probe_started(1, 1.0)
+    breaker.reported_up(1, 2.0)
+    assert not may_go(breaker, 2.0, pool=1)
+
+
+def test_a_good_report_of_a_server_that_nobody_doubted_changes_nothing() -> None:
+    breaker = Breaker(1)
+    breaker.reported_up(0, 0.0)
+    assert breaker.closed(0.0) is None

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentroute.errors import UsageError
 from agentroute.state.health import BUSY_S, Health, Signs
 from agentroute.state.load import Load
 
@@ -108,3 +109,18 @@ def test_whatever_the_clock_does_a_mean_is_between_the_least_and_the_most(script
     mean = signs(health, script[-1][0]).in_flight
     counts = [in_flight for _, in_flight in script if in_flight]
     assert mean is None or (math.isfinite(mean) and min(counts) * 0.999 <= mean <= max(counts) * 1.001)
+
+
+# ---- what is wrong
+
+
+def test_the_last_report_tells_what_is_wrong() -> None:
+    dead = Load(trouble="dead", said="the engine died")
+    assert (reported(dead).trouble, reported(dead).said) == ("dead", "the engine died")
+    assert reported(dead, IDLE).trouble is None
+    assert reported(FULL, Load(trouble="hidden", said="no")).kv_used == 0.95
+
+
+def test_a_trouble_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="one of unreachable, dead, hidden, mixed, got 'ill'"):
+        Load(trouble="ill")  # type: ignore[arg-type]

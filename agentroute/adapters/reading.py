@@ -1,0 +1,54 @@
+"""Reading what a server says without believing it: the right shape, or a known absence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_TERM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}")
+
+
+def within(value: Any, *keys: str) -> Mapping[str, Any]:
+    """The JSON object that stands under these keys, one in the other; an empty one in place of anything else."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's content: a string, ``null``, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in mappings(content) if isinstance(part.get("text"), str))
+
+
+def count(value: Any) -> int | None:
+    """A whole number from 0 on, else ``None``."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def positive(value: Any, most: int = 1_000_000_000) -> int | None:
+    """A whole number from 1 to ``most``, else ``None``: a server's nonsense is unknown, not believed."""
+    number = count(value)
+    return number if number and number <= most else None
+
+
+def term(value: Any) -> str | None:
+    """A version or a data type: one short word of letters, digits and ``. _ + -``, else ``None``."""
+    return value if isinstance(value, str) and _TERM.fullmatch(value) else None
+
+
+def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
+    """The mappings in a list; nothing when it is not a list."""
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def first(value: Any) -> Mapping[str, Any]:
+    """The first mapping of a list, or an empty one."""
+    return next(iter(mappings(value)), {})
+
+
+def word(value: Any) -> str | None:
+    """A string that is not empty, else ``None``."""
+    return value if isinstance(value, str) and value else None
