@@ -269,7 +269,7 @@ class Client:
     ) -> None:
         self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport)
         self.router, self.timeout, self.retry = router, self._inner.timeout, self._inner.retry
-        self._portal = Portal()
+        self._portal = Portal(self._inner._means.pools.aclose)
 
     def chat(
         self,
@@ -313,7 +313,7 @@ class Client:
 
     def close(self) -> None:
         """Close every connection, for good."""
-        self._portal.close(self._inner.aclose)
+        self._portal.close()
 
     def __enter__(self) -> Self:
         return self

@@ -21,10 +21,14 @@ class Counting:
     def __init__(self, router: Router) -> None:
         self._learners: dict[str, Learner] = {}
         self._seen: dict[str, int] = {}
+        self._known: set[str] = set()
+        """Models whose file has a fingerprint."""
         self._of = {d.name: d.model_name or d.name for d in router.fleet.deployments}
         for deployment in router.fleet.deployments:
-            name = self._of[deployment.name]
-            self._learners.setdefault(name, Learner.of(of_model(deployment.model), name=name))
+            name, own = self._of[deployment.name], of_model(deployment.model)
+            if own.source == "fingerprint":
+                self._known.add(name)
+            self._learners.setdefault(name, Learner.of(own, name=name))
         allowed = router.routes["default"].allow
         models = {model for name, model in self._of.items() if allowed is None or name in allowed}
         self._only = models.pop() if len(models) == 1 else None
@@ -35,7 +39,7 @@ class Counting:
         if name is None:
             return of_model(None)
         learner = self._learners[name]
-        return learner.fingerprint if learner.seen or learner.first.source == "fingerprint" else of_model(None)
+        return learner.fingerprint if learner.seen or name in self._known else of_model(None)
 
     def seen(
         self, deployment: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], prompt_tokens: int | None

@@ -16,9 +16,13 @@ R = TypeVar("R")
 
 
 class Portal:
-    """Runs coroutines for threads that have no loop. Its thread is started by the first of them."""
+    """Runs coroutines for threads that have no loop. Its thread is started by the first of them.
 
-    def __init__(self) -> None:
+    ``last`` is run before the thread ends: when it is closed, or when nobody has it any more.
+    """
+
+    def __init__(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._last = last
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
@@ -41,16 +45,12 @@ class Portal:
                 self._quiet(loop)
             raise
 
-    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``last``, where anything has been run, and end its thread, for good."""
+    def close(self) -> None:
+        """Run what is to be the last, and end its thread, for good."""
         with self._lock:
-            closed, self._closed = self._closed, True
-            end, self._end, loop = self._end, None, self._loop
-        if closed or end is None or loop is None or self._pid != os.getpid():
-            return
-        try:
-            asyncio.run_coroutine_threadsafe(last(), loop).result()
-        finally:
+            self._closed = True
+            end, self._end = self._end, None
+        if end is not None:
             end()
 
     def _running(self) -> asyncio.AbstractEventLoop:
@@ -63,7 +63,7 @@ class Portal:
                 self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
                 thread = threading.Thread(target=_serve, args=(self._loop,), name="agentroute", daemon=True)
                 thread.start()
-                self._end = weakref.finalize(self, _stop, self._loop, thread, self._pid)
+                self._end = weakref.finalize(self, _stop, self._loop, thread, self._pid, self._last)
             return self._loop
 
     def _quiet(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -84,9 +84,15 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+def _stop(
+    loop: asyncio.AbstractEventLoop,
+    thread: threading.Thread,
+    pid: int,
+    last: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
     if pid != os.getpid() or loop.is_closed():
         return
-    loop.call_soon_threadsafe(loop.stop)
-    if thread is not threading.current_thread():
+    ending = asyncio.run_coroutine_threadsafe(last(), loop)
+    ending.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+    if thread is not threading.current_thread():  # it may be the one that collects what nobody has any more
         thread.join(5.0)

@@ -301,7 +301,7 @@ class Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self._buffer = rest[length:]
-        asked = self._server.note(headers, json.loads(rest[:length]))
+        asked = self._server.note(headers, rest[:length])
         self._answering = asyncio.get_running_loop().create_task(self._answer(asked))
 
     async def _answer(self, asked: Question) -> None:
@@ -322,6 +322,8 @@ class FaultServer:
         """How often each text was asked for."""
         self.retries: list[str | None] = []
         """What each request said of how often it was sent before."""
+        self.bodies: list[bytes] | None = None
+        """What each request brought, where somebody wants to know."""
         self.connections: set[Connection] = set()
         """Those that are open."""
         self._loop = asyncio.new_event_loop()
@@ -344,9 +346,11 @@ class FaultServer:
         self._thread.join(5.0)
         self._loop.close()
 
-    def note(self, headers: dict[str, str], body: dict[str, Any]) -> Question:
+    def note(self, headers: dict[str, str], body: bytes) -> Question:
         """A request came in."""
-        asked = Question(headers, body, self.asked.total())
+        asked = Question(headers, json.loads(body), self.asked.total())
+        if self.bodies is not None:
+            self.bodies.append(body)
         self.asked[asked.text] += 1
         self.retries.append(headers.get("x-stainless-retry-count"))
         return asked
