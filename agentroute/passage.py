@@ -20,7 +20,7 @@ from agentroute.errors import BackendError, FailureKind
 from agentroute.patience import Timeout, patience
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
-from agentroute.transport import aread, asend, broken, chunks, encode, failures
+from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
 from agentroute.tries import Budget, Retry
 from agentroute.wire import Answer, Request
 
@@ -62,6 +62,8 @@ class Passage:
         self._pool: Pool | None = None
         self._response: httpx.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
+        self._ended = False
+        """Whether all of it was read, and the connection can be used again."""
         self._alarm: Alarm | None = None
         self.answer: Answer | None = None
         """The answer as it came, where it was in one piece."""
@@ -113,6 +115,7 @@ class Passage:
             return
         with alarm:
             answer = self.answer = await aread(response)
+        self._ended = len(answer.body) < MAX_ERROR_BYTES or answer.status == 200
         if call.streaming:
             raise call.not_a_stream(answer)
         self._errand.answered(call.answered(answer), means.counting)
@@ -131,6 +134,7 @@ class Passage:
             except BackendError as failed:
                 raise failed from error
         else:
+            self._ended = chunk is None
             if chunk and self.raw is not None:
                 self.raw.append(chunk)
             if call.feed(chunk):
@@ -150,6 +154,7 @@ class Passage:
             for _ in range(_DRAIN):
                 chunk = await anext(source, None)
                 if chunk is None:
+                    self._ended = True
                     return
                 if self.raw is not None:
                     self.raw.append(chunk)
@@ -162,6 +167,8 @@ class Passage:
             if self._alarm is not None:
                 self._alarm.close()
             if response is not None:
+                if not self._ended:
+                    await _cut(response)
                 with suppress(httpx.HTTPError):
                     await response.aclose()
         finally:
@@ -200,6 +207,17 @@ class Passage:
                 raise BackendError(FailureKind.NOT_FOUND, "the server lists no model; set served_model")
             known = means.models[call.deployment.name] = models[0]
         return known
+
+
+async def _cut(response: httpx.Response) -> None:
+    """Close the connection under an answer that is not read to its end.
+
+    httpcore 1.0.9 does so itself, but forgets a connection whose closing was cancelled, as a timer or a caller may.
+    """
+    connection = response.extensions.get("network_stream")
+    if connection is not None:
+        with suppress(Exception):
+            await connection.aclose()
 
 
 def _is_stream(response: httpx.Response) -> bool:

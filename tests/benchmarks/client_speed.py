@@ -34,7 +34,7 @@ from agentroute.task import Task
 
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say hello " * 8}]
 TASK = Task(context_tokens=64, max_output_tokens=64)
-PIECES, AT_ONCE, TURNS = 64, 64, 3
+PIECES, AT_ONCE, TURNS = 64, 64, 2
 FAST = find_spec("httpx_aiohttp") is not None
 WIRES: tuple[Wire, ...] = ("httpx", "aiohttp") if FAST else ("httpx",)
 
@@ -131,7 +131,7 @@ async def added(url: str, wire: Wire) -> None:
 
 
 async def against_peers(url: str) -> None:
-    """Streams and whole answers, 64 at once; the best of three turns, in which everybody has one."""
+    """Streams and whole answers, 64 at once; the best of two turns, in which everybody has one."""
     ways: dict[str, tuple[Once, Once]] = {}
     closing: list[Callable[[], Awaitable[Any]]] = []
     for wire in WIRES:
@@ -150,7 +150,7 @@ async def against_peers(url: str) -> None:
     best: dict[str, list[float]] = {name: [0.0, 0.0] for name in ways}
     for turn in range(TURNS + 1):
         for name, (stream, chat) in ways.items():
-            count = 64 if name in ("openai", "litellm") else 512
+            count = 64 if name in ("openai", "litellm") else 256
             wall, _, pieces = await rate(stream, count, AT_ONCE)
             chat_wall, _, _ = await rate(chat, count, AT_ONCE)
             if turn:
