@@ -12,7 +12,6 @@ import resource
 import subprocess
 import sys
 import time
-import tracemalloc
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -264,20 +263,18 @@ async def many(url: str, wire: Wire, count: int = 10_000) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             await rate(stream, count // 10, 256)
-            tracemalloc.start()
             for _ in range(4):
                 await rate(stream, count // 4, 256)
                 gc.collect()
-                kept.append(round(tracemalloc.get_traced_memory()[0] / 1_024))
+                kept.append(len(gc.get_objects()))
                 rss.append(round(_rss_mib()))
-            tracemalloc.stop()
         busy = sum(pool.used for free in client._means.pools._free.values() for pool in free)
         held = client.router._situation.ledger.total
     await asyncio.sleep(0.1)
     async with httpx.AsyncClient() as other:
         left = int((await other.get(url)).text) - 1
     line(
-        f"streams_{wire}", count, kib_after_quarters=kept, rss_mib=rss, warnings=len(caught), lent_connections=busy,
+        f"streams_{wire}", count, objects_after_quarters=kept, rss_mib=rss, warnings=len(caught), lent_connections=busy,
         open_connections=left, held=held,
     )  # fmt: skip
 
