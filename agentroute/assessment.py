@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from math import hypot, log
+from math import log
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,6 @@ from agentroute.policy import SLO_MARGIN, Objective
 
 _LOADS = np.array(LOADS)
 
-VERSION_BAND = 0.16
-"""How far another engine version moves TPOT at the median, over public curves of the same deployment. It widens the
-band where version or KV type are unknown, or differ from those of the measurement."""
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
 
@@ -241,8 +239,9 @@ class Assessment:
         mean: Floats = getattr(self, limit.metric)
         if limit.stat == "mean":
             return mean
-        factor: Floats = np.array([self.tail(d, limit) or 1.0 + self.band(d, limit.metric) for d in range(len(mean))])
-        return mean * factor
+        tails = self.fleet.tails(limit.metric, limit.stat)
+        measured = tails == tails
+        return mean * (tails if measured.all() else np.where(measured, tails, 1.0 + self.bands[limit.metric]))
 
     def slack_ms(self, d: int, *, hard: bool = False) -> float:
         """How much longer a task could wait and still keep its SLOs (its hard ones) at deployment ``d``; infinite: for
@@ -306,21 +305,15 @@ class Assessment:
 
     def extrapolated(self, d: int) -> bool:
         """Whether the load at deployment ``d`` is outside the measured ones, or rests on filled cells between them."""
-        if d not in self._extrapolated:
-            self._extrapolated[d] = self.fleet.curves.support(d, *self._load(d)) < SUPPORTED
-        return self._extrapolated[d]
+        return bool(self._extrapolated[d])
 
     @cached_property
-    def _extrapolated(self) -> dict[int, bool]:
-        return {}
+    def _extrapolated(self) -> Bools:
+        return self.fleet.bands.support(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run)) < SUPPORTED
 
     @cached_property
-    def scores(self) -> dict[str, Floats]:
-        """What objectives said, by name, as far as they were asked for an explanation."""
-        return {}
-
-    @cached_property
-    def _bands(self) -> dict[int, tuple[float, float]]:
+    def said(self) -> dict[str, list[str]]:
+        """What objectives say of every deployment, by name, as far as they were asked for an explanation."""
         return {}
 
     def origin(self, d: int) -> Origin:
@@ -329,25 +322,14 @@ class Assessment:
         derived = curve is not None and not curve.is_measured
         return "derived" if derived else self.fleet.deployments[d].profile.latency_origin
 
-    def band(self, d: int, metric: Metric) -> float:
-        """Half-width of the 80 % band of a metric at deployment ``d``, as a fraction of the mean."""
-        curve = self.fleet.curves.curves[d]
-        if curve is None:
-            return float("nan")
-        if d not in self._bands:
-            self._bands[d] = curve.bands(self._load(d))
-        ttft, tpot = self._bands[d]
+    @cached_property
+    def bands(self) -> Mapping[Metric, Floats]:
+        """By metric half-widths of the 80 % bands, as fractions of the mean; NaN where there is no curve."""
+        ttft, tpot = self.fleet.bands.at(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run))
+        share, wider = self.ttft_ms / self.e2e_ms, self.fleet.version_bands
         # What moves with the version moves both alike.
-        wider = VERSION_BAND if curve.is_measured and self.fleet.deployments[d].profile.measured_elsewhere else 0.0
-        if metric == "ttft_ms":
-            return ttft + wider
-        if metric == "tpot_ms":
-            return tpot + wider
-        share = float(self.ttft_ms[d] / self.e2e_ms[d])
-        return hypot(share * ttft, (1.0 - share) * tpot) + wider
-
-    def _load(self, d: int) -> tuple[float, float, float]:
-        return log(self.ask.isl), log(self.ask.osl), log(self.n_run[d])
+        e2e = np.hypot(share * ttft, (1.0 - share) * tpot) + wider
+        return {"ttft_ms": ttft + wider, "tpot_ms": tpot + wider, "e2e_ms": e2e}
 
 
 def of_load(factors: Floats, n: Floats) -> Floats:

@@ -13,7 +13,6 @@ from agentroute.adapters import adapter
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder, Named
-from agentroute.state.breaker import FAULTS
 from agentroute.transport import MAX_ANSWER_BYTES, Target
 from agentroute.wire import (
     Answer,
@@ -128,7 +127,7 @@ class Call:
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
         self._over = False
-        self._failed = False
+        self._failure: Outcome | None = None
         self.closed = False
         """Whether its lease was settled."""
 
@@ -187,7 +186,7 @@ class Call:
         To be raised from the cause of ``error`` and not from itself: its words may hold the key.
         """
         self._over = error.kind not in _STILL_RUNNING
-        self._failed = error.kind in FAULTS
+        self._failure = Outcome(failure=error.kind, retry_after_s=error.retry_after_s)
         return BackendError(
             error.kind,
             self.target.hide(error.detail),
@@ -210,8 +209,8 @@ class Call:
         self.closed = True
         cut_short = self._sent_at is not None and not self._over
         after_s = self.adapter.release_delay_s(streaming=self.streaming) if cut_short else 0.0
-        if self._failed:
-            self.lease.settle(Outcome(failed=True), after_s=after_s)
+        if self._failure is not None:
+            self.lease.settle(self._failure, after_s=after_s)
         elif self.reply is not None:
             self.lease.settle(_outcome(self.reply))
         else:

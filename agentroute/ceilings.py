@@ -12,14 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from operator import attrgetter
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from agentroute.capacity.holding import Holding
 from agentroute.capacity.kv import Unknown, kv_heads
 from agentroute.estimate import Estimate
-from agentroute.latency.rates import RateKind, RateLimit, Workload, least_limit, rate_limits
-from agentroute.latency.roofline import Roofline, experts_near
+from agentroute.latency.compiled import Rates
+from agentroute.latency.limits import Found as RateFound
+from agentroute.latency.limits import told
+from agentroute.latency.links import experts_near
+from agentroute.latency.rates import RateKind, Workload
+from agentroute.latency.roofline import Roofline
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Mla, Model
@@ -78,23 +82,45 @@ class Caution:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
 class Ceilings:
-    """All ceilings, the one that binds first. ``unknown`` names those without a number, with the reason."""
+    """All ceilings of a deployment under a load, the one that binds first.
 
-    all: tuple[Ceiling, ...]
-    unknown: dict[CeilingKind, str]
-    cautions: tuple[Caution, ...]
+    Each is told when it is asked for: most loads are held against the first one or two.
+    """
+
+    def __init__(self, stand: Stand, workload: Workload, found: list[_Found]) -> None:
+        self._stand, self._workload, self._found = stand, workload, found
+        self._told: dict[int, Ceiling] = {}
+
+    @cached_property
+    def all(self) -> tuple[Ceiling, ...]:
+        """Every ceiling with a number."""
+        return tuple([self._at(place) for place in range(len(self._found))])
 
     @property
     def binding(self) -> Ceiling | None:
         """The ceiling with the least ``n_c``; ``None`` when none is known."""
-        return self.all[0] if self.all else None
+        return self._at(0) if self._found else None
 
     @property
     def next(self) -> Ceiling | None:
         """The one that would bind if the binding one were lifted."""
-        return self.all[1] if len(self.all) > 1 else None
+        return self._at(1) if len(self._found) > 1 else None
+
+    def _at(self, place: int) -> Ceiling:
+        if (one := self._told.get(place)) is None:
+            self._told[place] = one = _told(self._stand, self._workload, self._found[place])
+        return one
+
+    @cached_property
+    def unknown(self) -> dict[CeilingKind, str]:
+        """Those without a number, with the reason."""
+        return dict(self._stand.unknown)
+
+    @cached_property
+    def cautions(self) -> tuple[Caution, ...]:
+        """What a person should know about the split under this load."""
+        return tuple(cautions(self._stand, self._workload))
 
     def of(self, kind: CeilingKind) -> Ceiling | None:
         """One ceiling; ``None`` when it is unknown, or does not depend on the concurrency at all."""
@@ -110,7 +136,10 @@ class Ceilings:
         return Estimate(mean, low, high, held[0].source)
 
 
-_N_C = attrgetter("n_c.mean")
+_Found = tuple[float, Ceiling | CapacityKind] | RateFound
+"""``n_c`` and its ceiling, or what is told of it if it is asked for."""
+
+_N_C = itemgetter(0)
 _CAPACITY = frozenset({"weights", "domain_memory", "window", "kv_capacity", "slots"})
 
 
@@ -145,6 +174,32 @@ class Stand:
         )
 
     @cached_property
+    def always(self) -> list[_Found]:
+        """The ceilings that no load changes."""
+        return [] if isinstance(self.weights, Unknown) else [(one.n_c.mean, one) for one in self.weights]
+
+    @cached_property
+    def unknown(self) -> dict[CeilingKind, str]:
+        """The ceilings without a number under any load, with the reason."""
+        found: dict[CeilingKind, str] = {}
+        if isinstance(self.weights, Unknown):
+            found["weights"] = found["domain_memory"] = self.weights.reason
+        if isinstance(self.holding, Unknown):
+            found["kv_capacity"] = self.holding.reason
+        if self.slots is None:
+            found["slots"] = "nobody says how many requests the server runs at once"
+        if self.window_tokens is None:
+            found["window"] = "nobody says how long a request may be"
+        if isinstance(self.roofline, Unknown):
+            found["compute"] = self.roofline.reason
+        return found
+
+    @cached_property
+    def rates(self) -> Rates | None:
+        """Its roofline, compiled; ``None``: unknown."""
+        return None if isinstance(self.roofline, Unknown) else Rates(self.roofline)
+
+    @cached_property
     def cautions(self) -> tuple[Caution, ...]:
         """What a person should know about the split under any load."""
         crossing = _crossing(self.model, self.sharding, self.accelerator) if self.accelerator is not None else ()
@@ -164,57 +219,59 @@ class Stand:
 
 def ceilings(stand: Stand, workload: Workload) -> Ceilings:
     """Every ceiling of a deployment under a load, the binding one first."""
-    found, unknown = _capacity(stand, workload.n, workload.isl + workload.osl)
-    if isinstance(stand.roofline, Unknown):
-        unknown["compute"] = stand.roofline.reason
-    else:
-        breaks = bool(workload.slos)
-        found += [_rate(*one, workload.n, breaks) for one in rate_limits(stand.roofline, workload).items()]
+    found = _capacity(stand, workload.isl + workload.osl)
+    if (rates := stand.rates) is not None:
+        found += rates.found(workload)
     # Of several with the same n_c the first stays first: capacity, then the rate that the time is charged to.
     found.sort(key=_N_C)
-    return Ceilings(tuple(found), unknown, tuple(cautions(stand, workload)))
+    return Ceilings(stand, workload, found)
 
 
 def binding(stand: Stand, workload: Workload) -> Ceiling | None:
-    """The binding one alone, in half of the time that all take; ``None`` when none is known.
+    """The binding one alone, in less time than all take; ``None`` when none is known.
 
     Where two rates have the same ``n_c``, it is the one that the time is charged to.
     """
-    found, _ = _capacity(stand, workload.n, workload.isl + workload.osl)
-    if not isinstance(stand.roofline, Unknown):
-        found.append(_rate(*least_limit(stand.roofline, workload), workload.n, bool(workload.slos)))
-    return min(found, key=_N_C, default=None)
+    found = _capacity(stand, workload.isl + workload.osl)
+    if (rates := stand.rates) is not None:
+        found.append(rates.least(workload))
+    return _told(stand, workload, min(found, key=_N_C)) if found else None
 
 
-def _rate(kind: RateKind, limit: RateLimit, n: int, breaks: bool) -> Ceiling:
-    n_c, metric, demand_ms, limit_ms = limit
-    return Ceiling(kind, demand_ms, limit_ms, f"ms {metric}", _exact(n_c), n_c / n - 1, breaks)
+def _capacity(stand: Stand, tokens: int) -> list[_Found]:
+    """The capacity ceilings of requests of ``tokens`` tokens."""
+    found, holding, slots, window = [*stand.always], stand.holding, stand.all_slots, stand.window_tokens
+    if not isinstance(holding, Unknown):
+        found.append((holding.pools[1].sequences(tokens) * holding.replicas, "kv_capacity"))
+    if slots is not None:
+        found.append((slots, "slots"))
+    if window is not None:
+        found.append((inf if tokens <= window else 0.0, "window"))
+    return found
 
 
-def _capacity(stand: Stand, n: int, tokens: int) -> tuple[list[Ceiling], dict[CeilingKind, str]]:
-    """The capacity ceilings of ``n`` requests of ``tokens`` tokens, and why some are unknown."""
-    found: list[Ceiling] = []
-    unknown: dict[CeilingKind, str] = {}
-    weights, holding, slots, window = stand.weights, stand.holding, stand.all_slots, stand.window_tokens
-    if isinstance(weights, Unknown):
-        unknown["weights"] = unknown["domain_memory"] = weights.reason
-    else:
-        found += weights
-    if isinstance(holding, Unknown):
-        unknown["kv_capacity"] = holding.reason
-    else:
-        scarce, n_c = holding.pools[1].scarcest(tokens), holding.sequences(tokens)
-        needed, available = scarce.needed * n, scarce.available * holding.replicas
-        found.append(Ceiling("kv_capacity", needed, available, scarce.unit, n_c, n_c.mean / n - 1))
-    if slots is None:
-        unknown["slots"] = "nobody says how many requests the server runs at once"
-    else:
-        found.append(Ceiling("slots", float(n), slots, "requests", _exact(slots, "reported"), slots / n - 1))
-    if window is None:
-        unknown["window"] = "nobody says how long a request may be"
-    else:
-        found.append(_always("window", float(tokens), float(window), "tokens"))
-    return found, unknown
+def _told(stand: Stand, workload: Workload, found: _Found) -> Ceiling:
+    n, n_c = workload.n, found[0]
+    if len(found) > 2:
+        demand_ms, limit_ms = told(found, n)
+        held = Estimate(n_c, n_c, n_c, "derived")
+        # What has no SLO is not broken, it stops paying.
+        return Ceiling(found[1], demand_ms, limit_ms, f"ms {found[2]}", held, n_c / n - 1, found[3] is not None)
+    kind = found[1]
+    if isinstance(kind, Ceiling):
+        return kind
+    tokens = workload.isl + workload.osl
+    if kind == "kv_capacity":
+        holding = stand.holding
+        assert not isinstance(holding, Unknown)
+        replicas, (low, mean, high) = holding.replicas, holding.pools
+        unit, needed, available = mean.scarcest(tokens)
+        held = Estimate(n_c, low.sequences(tokens) * replicas, high.sequences(tokens) * replicas, holding.source)
+        return Ceiling(kind, needed * n, available * replicas, unit, held, n_c / n - 1)
+    if kind == "slots":
+        return Ceiling(kind, float(n), n_c, "requests", _exact(n_c, "reported"), n_c / n - 1)
+    assert stand.window_tokens is not None
+    return _always("window", float(tokens), float(stand.window_tokens), "tokens")
 
 
 def _always(kind: CapacityKind, demand: float, limit: float, unit: str) -> Ceiling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from agentroute.capacity.kv import Unknown
 from agentroute.capacity.pool import KvPool
 from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.bands import Bands
 from agentroute.latency.curve import Curve
+from agentroute.latency.points import Statistic
 from agentroute.latency.table import CurveTable
 from agentroute.serving import closed_loop
 from agentroute.task import CAPABILITIES
@@ -32,6 +35,9 @@ LEAST_SLOTS = 256
 """Requests that vLLM, SGLang and TensorRT-LLM run at once where nobody told them otherwise, at the least."""
 BEYOND_MEASURED = 4.0
 """How many times the most measured concurrency is believed to run at once; more would wait. Assumed."""
+VERSION_BAND = 0.16
+"""How far another engine version moves TPOT at the median, over public curves of the same deployment. It widens the
+band where version or KV type are unknown, or differ from those of the measurement."""
 _SECONDS_PER_HOUR = 3_600.0
 _MILLION = 1e6
 
@@ -137,6 +143,29 @@ class CompiledFleet:
             replicated=any(len(own) > 1 for own in indices),
             pool_blocks=pool_blocks,
         )
+
+    @cached_property
+    def bands(self) -> Bands:
+        """How sure the curves are; made when it is first asked for, by an explanation or a limit on a percentile."""
+        return Bands(self.curves.curves)
+
+    @cached_property
+    def version_bands(self) -> Floats:
+        """What the engine version or the KV type adds to a band, where it is unknown or was another in measuring."""
+        pairs = zip(self.curves.curves, self.deployments, strict=True)
+        wider = [curve is not None and curve.is_measured and one.profile.measured_elsewhere for curve, one in pairs]
+        return np.array(wider) * VERSION_BAND
+
+    def tails(self, metric: str, statistic: Statistic) -> Floats:
+        """The most that a statistic was measured over the mean; NaN where it was not."""
+        if (metric, statistic) not in self._tails:
+            found = [(curve and curve.tails.get((metric, statistic))) or np.nan for curve in self.curves.curves]
+            self._tails[metric, statistic] = np.array(found)
+        return self._tails[metric, statistic]
+
+    @cached_property
+    def _tails(self) -> dict[tuple[str, Statistic], Floats]:
+        return {}
 
     def capability_mask(self, needs: int) -> tuple[Bools, Ints]:
         """Which deployments are not known to lack a capability, and the rank of those of which one is not known."""

@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary
 from agentroute.assessment import Assessment
 from agentroute.ceilings import Ceilings, Stand, ceilings
 from agentroute.compiled import CompiledFleet
-from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError
+from agentroute.errors import UnknownNameError
 from agentroute.estimate import Estimate
+from agentroute.expected import expected, known
 from agentroute.fleet import Deployment, Fleet
 from agentroute.inputs import Metric
-from agentroute.latency.points import Point
 from agentroute.latency.rates import Workload
-from agentroute.origin import ORIGINS
 from agentroute.policy import Objective
-from agentroute.reasons import Reason, at_load, refused, sources, standing
+from agentroute.reasons import Reason, at_load, refused, standing
 from agentroute.task import Task
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ class Candidate:
     ttft_ms: Estimate | None
     tpot_ms: Estimate | None
     e2e_ms: Estimate | None
-    wait_ms: float
-    """The part of TTFT and E2E that is waiting for a place."""
+    wait_ms: float | None
+    """The part of TTFT and E2E that is waiting for a place; ``None``: some wait, and nobody knows for how long."""
     cost_usd: Estimate | None
     headroom: Headroom | None
     standing: str
@@ -145,22 +144,22 @@ class Decision:
     @property
     def ttft_ms(self) -> Estimate | None:
         """Time to the first token, waiting included; ``None`` when nothing is measured or derived."""
-        return estimate(self._assessment, self._best, "ttft_ms")
+        return expected(self._assessment, self._best).ttft_ms
 
     @property
     def tpot_ms(self) -> Estimate | None:
         """Time per output token after the first; ``None`` when nothing is measured or derived."""
-        return estimate(self._assessment, self._best, "tpot_ms")
+        return expected(self._assessment, self._best).tpot_ms
 
     @property
     def e2e_ms(self) -> Estimate | None:
         """Time to the whole answer, waiting included; ``None`` when nothing is measured or derived."""
-        return estimate(self._assessment, self._best, "e2e_ms")
+        return expected(self._assessment, self._best).e2e_ms
 
     @property
     def cost_usd(self) -> Estimate | None:
         """US dollars for one request; ``None`` without a price or without a measured latency."""
-        return _cost(self._assessment, self._best)
+        return expected(self._assessment, self._best).cost_usd
 
     def limit_ms(self, metric: Metric) -> float | None:
         """What is left of the task's or its route's SLO on a metric, in milliseconds; ``None``: it has none."""
@@ -195,17 +194,19 @@ class Decision:
 
         Rates hold up to the task's own limits. Raises ``UnknownNameError``.
         """
-        a = self._assessment
-        names = [own.name for own in a.fleet.deployments]
+        names = [own.name for own in self._assessment.fleet.deployments]
         if deployment not in names:
             raise UnknownNameError("deployment", deployment, names)
-        d, ask = names.index(deployment), a.ask
-        slos = {limit.metric: limit.limit_ms for limit in ask.limits}
+        return self._ceilings(names.index(deployment))
+
+    def _ceilings(self, d: int) -> Ceilings:
+        a = self._assessment
+        slos = {limit.metric: limit.limit_ms for limit in a.ask.limits}
         n = int(a.n[d])
         load = Workload(
-            int(ask.isl), int(ask.osl), max(1, n), slos.get("ttft_ms"), slos.get("tpot_ms"), slos.get("e2e_ms")
+            int(a.ask.isl), int(a.ask.osl), max(1, n), slos.get("ttft_ms"), slos.get("tpot_ms"), slos.get("e2e_ms")
         )
-        return ceilings(_known(a.fleet).stand(d), load)
+        return ceilings(_stands(a.fleet).of(d), load)
 
     def explain(self, top: int | None = 8) -> str:
         """Why, as plain text: the best ``top`` candidates (``None``: all) with estimates, ceilings and sources, the
@@ -224,7 +225,7 @@ class Decision:
 
     def _candidate(self, d: int) -> Candidate:
         a, deployment = self._assessment, self._assessment.fleet.deployments[d]
-        ttft, tpot = estimate(a, d, "ttft_ms"), estimate(a, d, "tpot_ms")
+        ttft, tpot, e2e, cost = expected(a, d)
         return Candidate(
             deployment=deployment.name,
             model=deployment.model_name,
@@ -234,29 +235,23 @@ class Decision:
             n_run=int(a.n_run[d]),
             ttft_ms=ttft,
             tpot_ms=tpot,
-            e2e_ms=estimate(a, d, "e2e_ms"),
-            wait_ms=float(a.wait_ms[d]) if a.wait_ms is not None else 0.0,
-            cost_usd=_cost(a, d),
+            e2e_ms=e2e,
+            wait_ms=_wait_ms(a, d),
+            cost_usd=cost,
             headroom=_headroom(a, d),
             standing=self._standing(d),
-            sources=at_load(_known(a.fleet).sources(d), deployment, [one for one in (ttft, tpot) if one is not None]),
+            sources=at_load(known(a.fleet, d).sources, deployment, [one for one in (ttft, tpot) if one is not None]),
         )
 
 
-class _Known:
-    """What explanations of one fleet have in common, worked out once for each deployment."""
+class _Stands:
+    """Where the deployments of one fleet stand, each worked out once."""
 
     def __init__(self, deployments: tuple[Deployment, ...]) -> None:
         self._deployments = deployments
-        self._sources: dict[int, tuple[str, ...]] = {}
         self._stands: dict[int, Stand] = {}
 
-    def sources(self, d: int) -> tuple[str, ...]:
-        if d not in self._sources:
-            self._sources[d] = sources(self._deployments[d])
-        return self._sources[d]
-
-    def stand(self, d: int) -> Stand:
+    def of(self, d: int) -> Stand:
         from agentroute.outlook import stand
 
         if d not in self._stands:
@@ -264,13 +259,13 @@ class _Known:
         return self._stands[d]
 
 
-_KNOWN: WeakKeyDictionary[CompiledFleet, _Known] = WeakKeyDictionary()
+_STANDS: WeakKeyDictionary[CompiledFleet, _Stands] = WeakKeyDictionary()
 
 
-def _known(fleet: CompiledFleet) -> _Known:
-    if fleet not in _KNOWN:
-        _KNOWN[fleet] = _Known(fleet.deployments)
-    return _KNOWN[fleet]
+def _stands(fleet: CompiledFleet) -> _Stands:
+    if fleet not in _STANDS:
+        _STANDS[fleet] = _Stands(fleet.deployments)
+    return _STANDS[fleet]
 
 
 def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decision:
@@ -285,43 +280,11 @@ def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decisi
     return records.replay(record, router_or_fleet._compiled, router_or_fleet._own)
 
 
-def estimate(a: Assessment, d: int, metric: Metric) -> Estimate | None:
-    """A metric at deployment ``d`` with its band, in milliseconds."""
-    mean = float(getattr(a, metric)[d])
-    if mean != mean:
-        return None
-    band = 1.0 + float(a.band(d, metric))
-    return Estimate(mean, mean / band, mean * band, a.origin(d), a.extrapolated(d), _interpolated(a, d, metric))
-
-
-_OF_POINT: dict[Metric, Callable[[Point], bool]] = {
-    "ttft_ms": lambda point: point.mean_ttft_ms() is not None,
-    "tpot_ms": lambda point: point.mean_tpot_ms() is not None,
-    "e2e_ms": lambda point: point.mean_ttft_ms() is not None and point.mean_tpot_ms() is not None,
-}
-"""Whether a point tells a metric."""
-
-
-def _interpolated(a: Assessment, d: int, metric: Metric) -> bool:
-    """Whether a metric is read off deployment ``d``'s curve between its points, and off none of them."""
-    points = a.fleet.deployments[d].profile.points
-    if not points or a.extrapolated(d):
-        return False
-    load = (a.ask.isl, a.ask.osl, int(a.n_run[d]))
-    return not any(point.load == load and _OF_POINT[metric](point) for point in points)
-
-
-def _cost(a: Assessment, d: int) -> Estimate | None:
-    mean = float(a.cost_usd[d])
-    if mean != mean:
-        return None
-    price = a.fleet.deployments[d].profile.price
-    origin = price.provenance.origin if price else "assumed"
-    if a.fleet.usd_per_input_token[d] == a.fleet.usd_per_input_token[d]:
-        return Estimate(mean, mean, mean, origin)
-    band = 1.0 + float(a.band(d, "e2e_ms"))
-    weaker = max(origin, a.origin(d), key=ORIGINS.index)
-    return Estimate(mean, mean / band, mean * band, weaker, a.extrapolated(d), _interpolated(a, d, "e2e_ms"))
+def _wait_ms(a: Assessment, d: int) -> float | None:
+    wait = 0.0 if a.wait_ms is None else float(a.wait_ms[d])
+    if wait == wait:
+        return wait
+    return 0.0 if a.n[d] <= a.n_run[d] else None
 
 
 def _headroom(a: Assessment, d: int) -> Headroom | None:
@@ -334,12 +297,3 @@ def _headroom(a: Assessment, d: int) -> Headroom | None:
 def rejections(a: Assessment) -> dict[str, Reason]:
     """The one reason of every deployment that cannot take the task."""
     return {deployment.name: refused(a, d) for d, deployment in enumerate(a.fleet.deployments) if not a.is_feasible(d)}
-
-
-def refusal(task: Task, a: Assessment) -> NoFeasibleDeployment:
-    """The error for a task that no deployment can take (now)."""
-    output = f"{task.max_output_tokens:,}" if task.max_output_tokens else "unset"
-    size = f"{task.context_tokens:,} context and {output} output tokens"
-    if a.able is None or a.able.any():
-        return PoolFull(f"no deployment has room now for a task of {size}", rejections(a))
-    return NoFeasibleDeployment(f"no deployment can take a task of {size}", rejections(a))

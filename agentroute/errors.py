@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentroute.reasons import Reason
+    from agentroute.refusal import Refused
+    from agentroute.whatif import Change
 
 
 class AgentrouteError(Exception):
@@ -81,12 +83,41 @@ class UnknownNameError(UsageError):
 
 
 class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, kept in the public API
-    """No deployment can take the task. ``reasons`` has one reason for each; its ``str`` is a sentence."""
+    """No deployment can take the task. Why not is worked out when somebody asks."""
 
-    def __init__(self, message: str, reasons: Mapping[str, Reason]) -> None:
-        self.reasons = reasons
-        lines = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
-        super().__init__(message + lines)
+    def __init__(self, message: str, reasons: Mapping[str, Reason] | None = None, on: Refused | None = None) -> None:
+        self._reasons, self._on = reasons, on
+        super().__init__(message)
+
+    @property
+    def reasons(self) -> Mapping[str, Reason]:
+        """One reason for each deployment; its ``str`` is a sentence."""
+        if self._reasons is None:
+            self._reasons = {} if self._on is None else self._on.reasons()
+        return self._reasons
+
+    @property
+    def changes(self) -> tuple[Change, ...] | None:
+        """By number of the task the smallest change that would let some deployment take it, the smallest of all first;
+        ``None`` where it was no decision on one task that refused it (a plan of many, a wait that took too long)."""
+        return None if self._on is None else self._on.changes()
+
+    def record(self) -> dict[str, Any] | None:
+        """What it was refused on, as ``Decision.record()``: replayed, it is refused again. ``None`` as ``changes``."""
+        return None if self._on is None else self._on.record()
+
+    def explain(self) -> str:
+        """Why, as plain text: the reason of every deployment, and what would let one take it."""
+        from agentroute.explain import explain_refusal
+
+        return explain_refusal(self)
+
+    def __str__(self) -> str:
+        return str(self.args[0]) + "".join(f"\n  {name}: {reason}" for name, reason in self.reasons.items())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {**self.__dict__, "_reasons": self.reasons, "_on": self._on and self._on.told()}
+        return _restored, (type(self), self.args, state)
 
 
 class PoolFull(NoFeasibleDeployment):

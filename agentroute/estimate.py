@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentroute.origin import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """``mean``, and the 80 % band of that mean from ``low`` to ``high``. Not a tail: single requests scatter wider."""
 
     mean: float

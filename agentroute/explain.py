@@ -11,7 +11,8 @@ from agentroute.estimate import Estimate, milliseconds
 
 if TYPE_CHECKING:
     from agentroute.decision import Candidate, Decision
-    from agentroute.whatif import Changes
+    from agentroute.errors import NoFeasibleDeployment
+    from agentroute.whatif import Change, Changes
 
 COLUMNS = ("", "deployment", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV free", "USD")
 
@@ -37,12 +38,31 @@ def explain(decision: Decision, top: int | None) -> str:
         lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in rejected.items())]
     lines += ["", *_changes(decision.changes)]
     lines += ["", "where each clogs first (demand of limit; margin of the concurrency):"]
-    lines += [f"{i:>2}. {_clogs(decision.ceilings(candidate.deployment))}" for i, candidate in enumerate(shown, 1)]
+    lines += [f"{i:>2}. {_clogs(decision._ceilings(d))}" for i, d in enumerate(order[:top], 1)]
     lines += ["", "where the numbers come from (bands: 80 % of the mean):"]
     lines += [f"{i:>2}. {'; '.join(candidate.sources)}" for i, candidate in enumerate(shown, 1)]
     if any(e and e.extrapolated for c in shown for e in (c.ttft_ms, c.tpot_ms)):
         lines += ["", "* outside the measured loads: extrapolated, with a wider band"]
     return "\n".join(lines)
+
+
+def explain_refusal(refused: NoFeasibleDeployment) -> str:
+    """The reason of every deployment, and what would let one take the task."""
+    lines = [str(refused.args[0])]
+    if refused.reasons:
+        lines += ["", "refused:", *(f"    {name}: {reason}" for name, reason in refused.reasons.items())]
+    if refused.changes is not None:
+        lines += ["", *_lets(refused.changes)]
+    return "\n".join(lines)
+
+
+def _lets(changes: Sequence[Change]) -> Iterator[str]:
+    """The smallest change first."""
+    if not changes:
+        yield "no change of one number of the task would let any deployment take it"
+        return
+    yield "what would let one take it, the smallest change first:"
+    yield from (f"    {change.deployment} would take it {change}" for change in changes)
 
 
 def _changes(changes: Changes) -> Iterator[str]:

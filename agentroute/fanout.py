@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import hypot, log
+from math import log
 
 import numpy as np
 
-from agentroute.assessment import SUPPORTED, VERSION_BAND, Assessment, of_load
+from agentroute.assessment import SUPPORTED, Assessment, of_load
 from agentroute.compiled import Bools, CompiledFleet, Floats, Ints
 from agentroute.estimate import Estimate, milliseconds
 from agentroute.inputs import Ask, Limit, Metric, State
@@ -167,26 +167,25 @@ class _Times:
         """By deployment, what its mean is multiplied by to be held against a limit, as ``Assessment.judged_ms``."""
         if limit.stat == "mean":
             return np.ones(len(self.fleet.deployments))
-        tails = [curve.tails.get((limit.metric, limit.stat)) if curve else None for curve in self.fleet.curves.curves]
-        return np.array([tail or 1.0 + self.band(d, limit.metric, 1.0, 0.5) for d, tail in enumerate(tails)])
+        tails = self.fleet.tails(limit.metric, limit.stat)
+        return np.where(np.isnan(tails), 1.0 + self.bands(limit.metric, 1.0, 0.5), tails)
 
-    def band(self, d: int, metric: Metric, n: float, ttft_share: float) -> float:
-        """Half-width of the 80 % band of a metric, as a fraction of the mean, as ``Assessment.band``."""
-        curve = self.fleet.curves.curves[d]
-        if curve is None:
-            return float("nan")
-        ttft, tpot = curve.bands((log(self.asked.isl), log(self.asked.osl), log(n)))
-        elsewhere = curve.is_measured and self.fleet.deployments[d].profile.measured_elsewhere
+    def bands(self, metric: Metric, n: float, ttft_share: float) -> Floats:
+        """Half-widths of the 80 % bands of a metric, as fractions of the mean, as ``Assessment.bands``."""
+        ttft, tpot = self.fleet.bands.at(
+            log(self.asked.isl), log(self.asked.osl), np.full(len(self.fleet.deployments), log(n))
+        )
         share = {"ttft_ms": 1.0, "tpot_ms": 0.0, "e2e_ms": ttft_share}[metric]
-        return hypot(share * ttft, (1.0 - share) * tpot) + (VERSION_BAND if elsewhere else 0.0)
+        wider: Floats = np.hypot(share * ttft, (1.0 - share) * tpot) + self.fleet.version_bands
+        return wider
 
     def estimate(self, site: Site, at_once: int, seconds: float) -> Estimate:
         """A time at a site with its band."""
         d, n, isl, osl = site.index, site.in_flight + at_once, self.asked.isl, self.asked.osl
-        load = log(isl), log(osl), log(n)
-        ttft, tpot = self.fleet.curves.at(load[0], load[1], np.full(len(self.fleet.deployments), load[2]))[:, d]
-        band = 1.0 + self.band(d, "e2e_ms", n, float(ttft / (ttft + (osl - 1.0) * tpot)))
-        extrapolated = self.fleet.curves.support(d, *load) < SUPPORTED
+        load = log(isl), log(osl), np.full(len(self.fleet.deployments), log(n))
+        ttft, tpot = self.fleet.curves.at(*load)[:, d]
+        band = 1.0 + float(self.bands("e2e_ms", n, float(ttft / (ttft + (osl - 1.0) * tpot)))[d])
+        extrapolated = bool(self.fleet.bands.support(*load)[d] < SUPPORTED)
         profile, curve = self.fleet.deployments[d].profile, self.fleet.curves.curves[d]
         origin = "derived" if curve is not None and not curve.is_measured else profile.latency_origin
         measured_there = any(point.load == (isl, osl, n) for point in profile.points)

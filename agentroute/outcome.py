@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from agentroute.errors import UsageError, shown
+from agentroute.errors import FailureKind, UsageError, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,11 @@ class Outcome:
     """As the server counted them, reasoning included."""
     cached_tokens: int | None = None
     """Of the prompt, those that the server found in its KV cache."""
-    failed: bool = False
-    """Whether the server, or the way to it, failed; a caller's mistake is no failure."""
+    failure: FailureKind | None = None
+    """What it ended with where it was not answered. The router itself tells a server's fault from a server that is
+    full, and both from a caller's mistake, which says nothing of the server."""
+    retry_after_s: float | None = None
+    """For how many seconds the server that was full asked to be left alone."""
 
     def __post_init__(self) -> None:
         for name in _NUMBERS:
@@ -33,6 +36,8 @@ class Outcome:
                 continue
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e12:
                 raise UsageError(f"{name} must be a number from 0 to 1e12 or None, got {shown(value)}")
+        if self.failure is not None and self.failure not in tuple(FailureKind):
+            raise UsageError(f"failure must be one of {', '.join(FailureKind)} or None, got {shown(self.failure)}")
 
 
-_NUMBERS = tuple(field.name for field in fields(Outcome) if field.name != "failed")
+_NUMBERS = tuple(field.name for field in fields(Outcome) if field.name != "failure")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Literal
 
-from agentroute.assessment import MISSED, SLO_STEP, Assessment
+import numpy as np
+
+from agentroute.assessment import HARM, MISSED, SLO_STEP, Assessment
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -23,8 +26,8 @@ NAMES: dict[Metric, str] = {"ttft_ms": "TTFT", "tpot_ms": "TPOT", "e2e_ms": "E2E
 
 Kind = Literal["not_allowed", "window", "request_size", "capability", "budget", "slo", "unknown", "down", "no_room"]
 """Why a deployment cannot take a task: by name or quality floor; prompt and answer, or their KV, beyond what one
-request may have; a capability that it lacks; too dear; too slow; nobody can tell; its breaker, or one that waited
-longer, keeps it shut; others are there at this moment."""
+request may have; a capability that it lacks; too dear; too slow; nobody can tell; its breaker, that it turned
+others away, or one that waited longer keeps it shut; others are there at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,8 @@ def refused(a: Assessment, d: int) -> Reason:
         if limit.hard and (reason := _broken(a, d, limit)):
             return reason
     if a.state.up is not None and not a.state.up[a.pool[d]]:
-        return Reason(
-            "down", "nothing goes there for now: it failed again and again, or one that waited longer is next"
-        )
+        why = "it failed again and again, it turned others away, or one that waited longer is next"
+        return Reason("down", f"nothing goes there for now: {why}")
     needed, free = float(a.units[d]), float(fleet.blocks[d] - a.held[d])
     text = f"one request needs {needed:,.0f} KV blocks, {free:,.0f} of {fleet.blocks[d]:,.0f} are free now"
     return Reason("no_room", text, needed, free, "KV blocks")
@@ -104,10 +106,16 @@ def _broken(a: Assessment, d: int, limit: Limit) -> Reason | None:
 
 def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
     """How deployment ``d`` stands against the chosen one: why it was chosen, or the one reason why not."""
-    if d == best:
-        return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
     own, winning = int(a.rank[d]), int(a.rank[best])
-    if own // SLO_STEP != winning // SLO_STEP:
+    if d == best:
+        if own >= MISSED and not by.weighs_slos:
+            return f"{_slo_standing(a, d)}, and no other one by less"
+        return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
+    if own & MISSED > winning & MISSED:
+        return _slo_standing(a, d)
+    if own & HARM > winning & HARM and a.harm is not None and not by.weighs_slos:
+        return f"{a.harm[d]:.2g} others there are expected to miss their SLOs because of it"
+    if own & SLO_STEP > winning & SLO_STEP and own & MISSED == winning & MISSED:
         return _slo_standing(a, d)
     if own & UNKNOWN_CAPABILITY and not winning & UNKNOWN_CAPABILITY:
         missing = [name for name, bit in BIT.items() if a.ask.needs & bit & ~int(a.fleet.offers[d])]
@@ -116,7 +124,7 @@ def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
         return "KV unknown"
     if a.cramped is not None and a.cramped[d] > a.cramped[best]:
         return f"the next steps of its session would not fit: {a.ask.grown_tokens:,.0f} tokens are expected"
-    if own >= MISSED:
+    if own >= MISSED and not by.weighs_slos:
         return _slo_standing(a, d)
     return f"{by.name}: {measure(a, d, by)} against {measure(a, best, by)}"
 
@@ -154,32 +162,46 @@ def _slo_standing(a: Assessment, d: int) -> str:
 
 def measure(a: Assessment, d: int, by: Objective) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
-    if by.name not in a.scores:
-        a.scores[by.name] = by(a)
-    value = float(a.scores[by.name][d])
-    if math.isnan(value):
-        return "unknown, nothing is measured" if not a.fleet.deployments[d].profile.points else "unknown"
-    match by.name:
-        case "cost":
-            return f"${value:.3g} per request"
-        case "latency":
-            return f"{milliseconds(value)} to the answer"
-        case "fit":
-            return ", ".join(_scarcity(a, d))
-        case _:
-            return f"{value:.3g}"
+    if by.name not in a.said:
+        a.said[by.name] = list(_measured(a, by))
+    return a.said[by.name][d]
 
 
-def _scarcity(a: Assessment, d: int) -> Iterator[str]:
+def _measured(a: Assessment, by: Objective) -> Iterator[str]:
+    deployments, scarcities = a.fleet.deployments, _scarcities(a) if by.name == "fit" else repeat("")
+    for deployment, value, scarcity in zip(deployments, by(a).tolist(), scarcities, strict=False):
+        if math.isnan(value):
+            yield "unknown" if deployment.profile.points else "unknown, nothing is measured"
+            continue
+        match by.name:
+            case "cost":
+                yield f"${value:.3g} per request"
+            case "latency":
+                yield f"{milliseconds(value)} to the answer"
+            case "fit":
+                yield scarcity
+            case _:
+                yield f"{value:.3g}"
+
+
+def _scarcities(a: Assessment) -> Iterator[str]:
     """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
-    if a.own_miss is not None and a.own_miss[d] >= 0.005:
-        yield f"{a.own_miss[d]:.0%} likely to miss its SLO"
-    if a.harm is not None and a.harm[d] >= 0.005:
-        yield f"{a.harm[d]:.2g} others there expected to miss theirs because of it"
-    yield f"{a.gpu_seconds[d]:.3g} GPU-seconds"
-    if a.fleet.known_pool[d]:
-        full = float((a.held[d] + a.units[d] * a.ask.concurrency) / a.fleet.blocks[d])
-        yield f"its KV pool {full:.1%} full" if full <= 1 else f"{full:.1f} times its KV pool"
+    full = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
+    missed, harmed = (np.zeros(len(full)) if one is None else one for one in (a.own_miss, a.harm))
+    columns = (missed, harmed, a.gpu_seconds, a.e2e_ms, np.where(a.fleet.known_pool, full, np.nan))
+    for miss, harm, seconds, e2e_ms, share in zip(*(column.tolist() for column in columns), strict=True):
+        said = f"{seconds:.3g} GPU-seconds"
+        if a.own_miss is None:
+            said = f"{said}, {milliseconds(e2e_ms)} to the answer"
+        if harm >= 0.0005:
+            said = f"{harm:.2g} others there expected to miss theirs because of it, {said}"
+        if miss >= 0.0005:
+            said = f"{miss:.1%} likely to miss its SLO, {said}"
+        if share > 1:
+            said = f"{said}, {share:.1f} times its KV pool"
+        elif share == share:
+            said = f"{said}, its KV pool {share:.1%} full"
+        yield said
 
 
 def sources(deployment: Deployment) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 kind               again  elsewhere  counts against  why
 =================  =====  =========  ==============  ==========================================================
 context_overflow   no     yes        no              the same request never fits there; a larger window may do
-overloaded         yes    yes        yes             full now; ``retry_after_s`` says when it asks to be tried
+overloaded         yes    yes        no              full now, not broken: it is sent less, until ``retry_after_s``
 unavailable        yes    yes        yes             it starts, restarts, or a proxy lost it
 engine_dead        no     yes        yes             only a restart helps, which takes minutes
 interrupted        yes    yes        yes             nothing was answered yet, so nothing is doubled
@@ -38,7 +38,7 @@ class Remedy:
 
 REMEDIES: dict[FailureKind, Remedy] = {
     FailureKind.CONTEXT_OVERFLOW: Remedy(again=False, elsewhere=True, counts_against=False),
-    FailureKind.OVERLOADED: Remedy(again=True, elsewhere=True, counts_against=True),
+    FailureKind.OVERLOADED: Remedy(again=True, elsewhere=True, counts_against=False),
     FailureKind.UNAVAILABLE: Remedy(again=True, elsewhere=True, counts_against=True),
     FailureKind.ENGINE_DEAD: Remedy(again=False, elsewhere=True, counts_against=True),
     FailureKind.INTERRUPTED: Remedy(again=True, elsewhere=True, counts_against=True),

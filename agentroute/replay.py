@@ -22,7 +22,7 @@ from pydantic import Field, ValidationError
 import agentroute
 from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
-from agentroute.decision import Decision, refusal
+from agentroute.decision import Decision
 from agentroute.errors import UsageError, shown, suggest
 from agentroute.files import dotted
 from agentroute.fleet import Deployment
@@ -30,6 +30,7 @@ from agentroute.inputs import Ask, Limit, Metric, Queue, State
 from agentroute.latency.points import Statistic
 from agentroute.origin import Flag, Frozen, NonNegative, Positive
 from agentroute.policy import Objective, objective
+from agentroute.refusal import Assessed, refusal
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Priority, Slo, Task
 from agentroute.tokens import Source
 
@@ -190,18 +191,26 @@ class Record(Frozen):
 
 def record_of(decision: Decision) -> dict[str, Any]:
     """A decision as a ``Record`` that ``json.dumps`` takes."""
-    a = decision._assessment
-    task = {field.name: _plain(getattr(decision.task, field.name)) for field in fields(Task)}
     answer: dict[str, Any] = {"deployment": decision.deployment, "model": decision.model}
     for name in ("ttft_ms", "tpot_ms", "e2e_ms", "cost_usd"):
         answer[name] = _estimate(getattr(decision, name))
+    return _record(decision.task, decision.objective, decision._assessment, decision.decided_at, answer)
+
+
+def record_of_refusal(refused: Assessed) -> dict[str, Any]:
+    """The same of a task that nothing could take: the answer is no deployment, and why."""
+    answer = {"deployment": None, "reasons": {name: str(reason) for name, reason in refused.reasons().items()}}
+    return _record(refused.task, refused.by.name, refused.assessment, refused.decided_at, answer)
+
+
+def _record(task: Task, objective: str, a: Assessment, decided_at: float, answer: dict[str, Any]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "kind": "decision",
         "version": agentroute.__version__,
-        "decided_at": decision.decided_at,
-        "task": task,
-        "objective": decision.objective,
+        "decided_at": decided_at,
+        "task": {field.name: _plain(getattr(task, field.name)) for field in fields(Task)},
+        "objective": objective,
         "room_now": a.room_now,
         "ask": _plain(a.ask),
         "state": _plain(a.state),
@@ -228,7 +237,7 @@ def replay(
     by = objective(read.objective, own)
     best = assessment.best(by)
     if best is None:
-        raise refusal(task, assessment)
+        raise refusal(task, by, assessment, read.decided_at)
     return Decision.of(task, by, assessment, best, read.decided_at)
 
 
@@ -356,9 +365,7 @@ def _plain(value: Any) -> Any:
 
 
 def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {field.name: getattr(estimate, field.name) for field in fields(estimate)}
+    return None if estimate is None else estimate._asdict()
 
 
 _DIGESTS: WeakKeyDictionary[CompiledFleet, list[dict[str, str]]] = WeakKeyDictionary()

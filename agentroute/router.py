@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from agentroute.asks import Asks, Quality
 from agentroute.assessment import MISSED, Assessment
 from agentroute.compiled import CompiledFleet
-from agentroute.decision import Decision, refusal
+from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
 from agentroute.fanout import spread
 from agentroute.fleet import Fleet
@@ -26,6 +26,7 @@ from agentroute.many import Batch, batched, best_of_each
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
+from agentroute.refusal import refusal
 from agentroute.route import Route
 from agentroute.spread import Spread, as_sibling
 from agentroute.state.health import Signs
@@ -115,7 +116,7 @@ class Router:
         assessment = Assessment(self._compiled, ask, state, room_now=False)
         best = assessment.best(objective)
         if best is None:
-            raise refusal(task, assessment)
+            raise refusal(task, objective, assessment, now)
         return Decision.of(task, objective, assessment, best, now)
 
     def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
@@ -183,7 +184,7 @@ class Router:
             best = assessment.best(objective)
             if best is not None:
                 return self._lease(task, objective, assessment, best, now)
-        raise refusal(task, assessment)
+        raise refusal(task, objective, assessment, now)
 
     def spread(self, task: Task, *, fanout: int) -> Spread:
         """How ``fanout`` siblings, each like ``task``, are best spread before they are launched; holds nothing.
@@ -327,7 +328,7 @@ class Router:
     def _read(self, lease: Lease) -> None:
         with self._lock:
             if lease._placed is not None:
-                self._situation.prefills.read(lease._placed.reading, self._now())
+                self._situation.begun(lease._placed, self._now())
 
     def _extend(self, lease: Lease, output_tokens: int) -> bool:
         with self._lock:
@@ -361,7 +362,7 @@ class Router:
         idle = Assessment(self._compiled, ask, self._situation.idle, room_now=False)
         first = idle.best(objective)
         if first is None:
-            raise refusal(task, idle)
+            raise refusal(task, objective, idle, self._clock())
         hopeless = bool(idle.rank[first] >= MISSED)
         slack_s = idle.slack_ms(first, hard=hopeless) / 1_000.0
         return Delay(hopeless, int(idle.pool[first]), assessment.least_units, slack_s)

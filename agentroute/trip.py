@@ -21,6 +21,9 @@ from agentroute.tries import Tries
 
 _LOOK_S = 0.25
 """Who may only go to some of the servers looks this often at most whether they have room. Assumed."""
+_AGAIN_S = 3.0
+"""The router leaves a server that failed alone for a while: for so long that is waited for, a little longer than a
+breaker is open at first. Assumed."""
 
 
 class Trip:
@@ -33,6 +36,8 @@ class Trip:
         self._last: BackendError | None = None
         self._wait_s = 0.0
         """Before the next round."""
+        self._look_until_s = 0.0
+        """So long, from the start, it is looked whether the router sends anything to a server that is asked again."""
         means.budget.called()
 
     async def begin(self) -> Passage:
@@ -85,8 +90,12 @@ class Trip:
         if isinstance(error, PoolFull) and elapsed_s < self._means.timeout.queue_s and _is_full(error):
             self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
+        if elapsed_s < self._look_until_s:
+            self._wait_s = random.uniform(0.0, _LOOK_S)
+            return True
         wait_s = self._tries.wait_s()
         self._wait_s = wait_s or 0.0
+        self._look_until_s = elapsed_s + self._wait_s + _AGAIN_S
         return wait_s is not None
 
     def _pause(self, state: RetryCallState) -> float:

@@ -1,21 +1,23 @@
 """The smallest change of a task that would have changed the answer, on the same state.
 
 One field at a time is varied: prompt tokens, concurrency, each limit on a latency that applies, the budget where there
-is one. Its values stand on a geometric ladder, each rung twice the one before, up to 1,024 times more or less; between
-the rung at which a deployment first wins and the one before, two finer ladders follow. So the smallest change is found
-to about 1 % of the value (a whole token, a whole request), unless an answer comes and goes between two rungs.
+is one; of a task that nothing can take also the most tokens of its answer, downwards. Its values stand on a geometric
+ladder, each rung twice the one before, up to 1,024 times more or less; between the rung at which a deployment first
+wins and the one before, two finer ladders follow. So the smallest change is found to about 1 % of the value (a whole
+token, a whole request), unless an answer comes and goes between two rungs.
 All values of a ladder are assessed at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentroute.asks import NO_TIME_MS
 from agentroute.assessment import Assessment
@@ -24,6 +26,9 @@ from agentroute.inputs import Ask, Limit, Metric
 from agentroute.many import NONE, UNSURE, best_of_each
 from agentroute.policy import OBJECTIVES, Objective
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Slo, Task
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 RUNGS = 10
 """Doublings and halvings that are looked at."""
@@ -36,17 +41,19 @@ FINEST = STEPS**2
 DIGITS = 5
 """Significant digits of a value that is not whole."""
 
-Field = Literal["context_tokens", "concurrency", "ttft_ms", "tpot_ms", "deadline_s", "max_cost_usd"]
+Field = Literal[
+    "context_tokens", "max_output_tokens", "concurrency", "ttft_ms", "tpot_ms", "deadline_s", "max_cost_usd"
+]
 _OF_METRIC: dict[Metric, tuple[Field, float]] = {
     "ttft_ms": ("ttft_ms", 1.0),
     "tpot_ms": ("tpot_ms", 1.0),
     "e2e_ms": ("deadline_s", 1_000.0),
 }
 _VARIED = (
-    "context_tokens", "isl", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd", "grown_tokens",
+    "context_tokens", "isl", "osl", "output_tokens", "held_tokens", "shared_tokens", "concurrency", "max_cost_usd",
+    "grown_tokens",
 )  # fmt: skip
 """The fields of ``Ask``, beside its limits, that a change may change."""
-_WHOLE = {"context_tokens": MAX_TOKENS, "concurrency": MAX_CONCURRENCY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +73,14 @@ class Change:
             return replace(
                 task,
                 context_tokens=context,
-                expected_context_tokens=expected and int(_expected(expected, task.context_tokens, context)),
+                expected_context_tokens=expected and int(_share(expected, task.context_tokens, context)),
                 shared_prefix_tokens=min(task.shared_prefix_tokens, context),
             )
+        if self.field == "max_output_tokens":
+            output, expected = int(self.value), task.expected_output_tokens
+            assert task.max_output_tokens is not None
+            expected = expected and int(_share(expected, task.max_output_tokens, output))
+            return replace(task, max_output_tokens=output, expected_output_tokens=expected)
         if self.field == "concurrency":
             return replace(task, concurrency=int(self.value))
         if self.field == "max_cost_usd":
@@ -87,6 +99,8 @@ class Change:
         match self.field:
             case "context_tokens":
                 return f"with {self.value:,.0f} context tokens"
+            case "max_output_tokens":
+                return f"with {self.value:,.0f} output tokens"
             case "concurrency":
                 return f"with {self.value:,.0f} in flight"
             case "max_cost_usd":
@@ -108,110 +122,163 @@ class Changes:
     wins: Mapping[str, Change]
 
 
+_Goal = Callable[[int, "int | None"], "int | None"]
+"""Which goal an answer at a place reaches, by number; ``None``: none."""
+
+
 class _Varied(NamedTuple):
     field: Field
     base: float
     slo: Slo | None = None
-
-
-class _Place(NamedTuple):
-    """A place on the ladder of a field: ``far`` of the smallest steps above (``side`` 1) or below (-1) its value."""
-
-    field: Field
-    side: int
-    far: int
+    most: float = 0.0
+    """Of one that is whole: the most that it may be. 0: it is not whole."""
 
 
 def changes(a: Assessment, objective: Objective, best: int) -> Changes:
     """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
-    ladders = _Ladders(a, objective)
-    found: dict[str | None, Change] = {}
-    for d, place in sorted(ladders.climb(best).items(), key=lambda one: (one[1].far, one[0])):
-        name = None if d == NONE else a.fleet.deployments[d].name
-        value = ladders.value(place)
-        assert value is not None
-        found[name] = Change(place.field, value, name, ladders.varied[place.field].slo)
-    wins = {name: change for name, change in found.items() if name is not None}
-    return Changes(next(iter(found.values()), None), wins)
+
+    def other(_: int, answer: int | None) -> int | None:
+        return None if answer in (best, UNSURE) else answer
+
+    found = _found(_Ladders(a, objective), other)
+    wins = {change.deployment: change for change in found if change.deployment is not None}
+    return Changes(next(iter(found), None), wins)
+
+
+def lets(a: Assessment, objective: Objective, task: Task) -> tuple[Change, ...]:
+    """By field the smallest change that lets some deployment take a task which nothing can take as it is, the smallest
+    of all first."""
+    ladders = _Ladders(a, objective, task)
+
+    def taken(place: int, answer: int | None) -> int | None:
+        return None if answer is None or answer < 0 else ladders.field(place)
+
+    return tuple(_found(ladders, taken))
+
+
+def _found(ladders: _Ladders, goal: _Goal) -> list[Change]:
+    """What the ladders found, the smallest first."""
+    found = sorted(ladders.climb(goal).items(), key=lambda one: (ladders.far(one[1][0]), one[0]))
+    return [ladders.change(place, answer) for _, (place, answer) in found]
 
 
 class _Ladders:
-    """The ladders of every field that may be varied, and what was answered on their places."""
+    """The ladders of every field that may be varied, and what was answered on their places.
 
-    def __init__(self, a: Assessment, objective: Objective) -> None:
+    There are two ways for each field, up (even) and down (odd). A place is one number, ``far * ways + way``: so many of
+    the smallest steps along a way. So the nearer ones come first, and nothing is allocated for one.
+    """
+
+    def __init__(self, a: Assessment, objective: Objective, refused: Task | None = None) -> None:
+        """``refused``: the task, where its answer's length is to be varied, too."""
         self._a, self._objective = a, objective
-        self.varied = {one.field: one for one in _varied(a.ask)}
+        self._output = refused.max_output_tokens if refused is not None else None
+        self._expected_output = refused.expected_output_tokens if refused is not None else None
+        self._varied = tuple(_varied(a.ask, self._output))
+        self._ways = 2 * len(self._varied)
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
-        self._answers: dict[tuple[Field, float], int] = {}
-        self._values: dict[_Place, float | None] = {}
+        self._bases = np.array([one.base for one in self._varied])
+        self._most = np.array([one.most for one in self._varied])
+        self._values: dict[int, float] = {}
+        self._answers: tuple[dict[float, int], ...] = tuple({} for _ in self._varied)
+        """By field, and by its value."""
 
-    def value(self, place: _Place) -> float | None:
-        """The value there; ``None`` where it is not another, or none that a task may have."""
-        if place not in self._values:
-            self._values[place] = self._value(place)
-        return self._values[place]
+    def far(self, place: int) -> int:
+        """How many of the smallest steps it is from the task."""
+        return place // self._ways
 
-    def _value(self, place: _Place) -> float | None:
-        base = self.varied[place.field].base
-        value = base * 2.0 ** (place.side * place.far / FINEST)
-        most = _WHOLE.get(place.field)
-        if most is not None:
-            value = float(round(value))
-            return value if value != base and 1.0 <= value <= most else None
-        value = float(f"{value:.{DIGITS}g}")
-        return value if 1e-9 <= value < 1e12 else None
+    def field(self, place: int) -> int:
+        """The number of the field that changes there."""
+        return place % self._ways >> 1
 
-    def climb(self, best: int) -> dict[int, _Place]:
-        """By deployment the nearest place at which it wins instead of ``best``; of equally near ones the first."""
-        step = FINEST
-        sides = [(field, side) for field in self.varied for side in (1, -1)]
-        self._ask_for([_Place(*one, step * k) for one in sides for k in range(1, RUNGS + 1)])
-        nearest: dict[int, list[_Place]] = {}
-        for far in range(step, step * RUNGS + 1, step):
-            for one in sides:
-                place = _Place(*one, far)
-                d = self._answer(place)
-                if d not in (None, best, UNSURE) and (d not in nearest or nearest[d][0].far == far):
-                    nearest.setdefault(d, []).append(place)
+    def change(self, place: int, answer: int) -> Change:
+        """To the value at a place that was asked for, where that is answered."""
+        varied, name = self._varied[self.field(place)], None
+        if answer != NONE:
+            name = self._a.fleet.deployments[answer].name
+        return Change(varied.field, self._values[place], name, varied.slo)
+
+    def climb(self, goal: _Goal) -> dict[int, tuple[int, int]]:
+        """By goal the nearest place that reaches it, of equally near ones the first, and what is answered there."""
+        ways, step = self._ways, FINEST
+        nearest: dict[int, list[int]] = {}
+        rungs = [far * ways + way for far in range(step, step * RUNGS + 1, step) for way in range(ways)]
+        for place, answer in zip(rungs, self._answered(rungs), strict=True):
+            if (reached := goal(place, answer)) is not None:
+                places = nearest.setdefault(reached, [])
+                if not places or self.far(places[0]) == self.far(place):
+                    places.append(place)
         while step > 1:
             finer = step // STEPS
-            self._ask_for([inner for place in set(chain(*nearest.values())) for inner in _below(place, step, finer)])
-            for d, places in nearest.items():
-                first = [
-                    next((inner for inner in _below(place, step, finer) if self._answer(inner) == d), place)
-                    for place in places
-                ]
-                far = min(place.far for place in first)
-                nearest[d] = [place for place in first if place.far == far]
+            inner = {
+                place: list(range(place - (step - finer) * ways, place, finer * ways))
+                for place in dict.fromkeys(chain.from_iterable(nearest.values()))
+            }
+            asked = list(chain.from_iterable(inner.values()))
+            reached_at = dict(zip(asked, map(goal, asked, self._answered(asked)), strict=True))
+            for one, places in nearest.items():
+                first = [next((p for p in inner[place] if reached_at[p] == one), place) for place in places]
+                far = min(map(self.far, first))
+                nearest[one] = [place for place in first if self.far(place) == far]
             step = finer
-        return {d: places[0] for d, places in nearest.items() if self._holds(places[0], d)}
+        sure = ((one, places[0], self._sure(places[0])) for one, places in nearest.items())
+        return {one: (place, answer) for one, place, answer in sure if goal(place, answer) == one}
 
-    def _answer(self, place: _Place) -> int | None:
-        value = self.value(place)
-        return None if value is None else self._answers[place.field, value]
+    def _answered(self, places: list[int]) -> list[int | None]:
+        """What is answered at each place; ``None`` where the value is not another, or none that a task may have."""
+        if not places:
+            return []
+        far, way = np.divmod(np.array(places), self._ways)
+        numbers = way >> 1
+        values = self._rounded(numbers, np.where(way & 1, -far, far)).tolist()
+        fields = numbers.tolist()
+        self._values.update(zip(places, values, strict=True))
+        new: list[list[float]] = [[] for _ in self._varied]
+        for number, value in zip(fields, values, strict=True):
+            known = self._answers[number]
+            if value == value and value not in known:
+                known[value] = UNSURE
+                new[number].append(value)
+        if any(new):
+            found = iter(self._assessed(new))
+            for known, asked in zip(self._answers, new, strict=True):
+                known.update(zip(asked, found, strict=False))
+        return [self._answers[number].get(value) for number, value in zip(fields, values, strict=True)]
 
-    def _ask_for(self, places: Iterable[_Place]) -> None:
-        new = {(place.field, value) for place in places if (value := self.value(place)) is not None}
-        new -= self._answers.keys()
-        if new:
-            a, rows = self._a, sorted(new)
-            if OBJECTIVES.get(self._objective.name) is not self._objective:
-                # An objective of the user's own need not understand many tasks at once.
-                self._answers.update({row: self._alone(row) for row in rows})
-                return
-            many = Assessment(a.fleet, self._stacked(rows), a.state, room_now=a.room_now)
-            self._answers.update(zip(rows, best_of_each(many, self._objective).tolist(), strict=True))
+    def _assessed(self, new: list[list[float]]) -> list[int]:
+        """The answers with one field changed, by field the values of each."""
+        if OBJECTIVES.get(self._objective.name) is not self._objective:
+            # An objective of the user's own need not understand many tasks at once.
+            return [self._alone(number, value) for number, values in enumerate(new) for value in values]
+        a = self._a
+        many = Assessment(a.fleet, self._stacked(new), a.state, room_now=a.room_now)
+        found: list[int] = best_of_each(many, self._objective).tolist()
+        return found
 
-    def _stacked(self, rows: Sequence[tuple[Field, float]]) -> Ask:
-        """The task with one field changed in each row, as arrays of shape (t, 1)."""
-        ask, values = self._a.ask, np.array([value for _, value in rows])
-        at = {name: [i for i, (field, _) in enumerate(rows) if field == name] for name in self.varied}
+    def _rounded(self, numbers: Ints, along: Ints) -> Floats:
+        """The values of fields so many of the smallest steps up (or down); NaN where ``_answered`` says ``None``."""
+        base, most = self._bases.take(numbers), self._most.take(numbers)
+        value = base * 2.0 ** (along / FINEST)
+        power = np.floor(np.log10(value)) + 1.0 - DIGITS
+        scale = 10.0 ** np.abs(power)
+        digits = np.where(power > 0.0, np.rint(value / scale) * scale, np.rint(value * scale) / scale)
+        whole, count = most > 0.0, np.rint(value)
+        good = np.where(whole, (count != base) & (count >= 1.0) & (count <= most), (digits >= 1e-9) & (digits < 1e12))
+        return np.where(good, np.where(whole, count, digits), np.nan)
 
-        def column(field: Field, base: float, to: Callable[[Any], Any] = np.asarray) -> Any:
-            filled = np.full(len(rows), base)
-            filled[at[field]] = to(values[at[field]])
-            return filled[:, None]
+    def _stacked(self, new: list[list[float]]) -> Ask:
+        """The task with one field changed in each row, field after field, as arrays of shape (t, 1)."""
+        ask, values, ends = self._a.ask, np.array(list(chain.from_iterable(new))), accumulate(map(len, new))
+        of = {one.field: slice(end - len(own), end) for one, own, end in zip(self._varied, new, ends, strict=True)}
 
+        def column(field: Field, base: float, to: Callable[[Any], Any] | None = None) -> Any:
+            filled = np.full((len(values), 1), base)
+            here = values[of[field], None]
+            filled[of[field]] = here if to is None else to(here)
+            return filled
+
+        if self._output:
+            ask = ask._replace(**self._shorter(column, self._output))
         context, budget = column("context_tokens", ask.context_tokens), None
         if ask.max_cost_usd is not None:
             budget = column("max_cost_usd", ask.max_cost_usd)
@@ -220,35 +287,53 @@ class _Ladders:
             field, _ = _OF_METRIC[limit.metric]
             left = column(field, limit.limit_ms, partial(_left, limit, field))
             limits.append(limit._replace(limit_ms=left / judged, stat="mean"))
+        grown: Any = ask.grown_tokens
+        if np.any(grown):
+            grown = grown + column("context_tokens", 0.0, partial(_more, self._a.ask))
         return ask._replace(
             context_tokens=context,
-            isl=column("context_tokens", ask.isl, partial(_expected, ask.isl, ask.context_tokens)),
-            osl=cast(Any, np.full((len(rows), 1), ask.osl)),
+            isl=column("context_tokens", ask.isl, partial(_share, ask.isl, ask.context_tokens)),
+            osl=cast(Any, np.broadcast_to(ask.osl, context.shape)),
             held_tokens=context + (ask.held_tokens - ask.context_tokens),
             shared_tokens=np.minimum(context, ask.shared_tokens),
             concurrency=column("concurrency", ask.concurrency),
             limits=tuple(limits),
             max_cost_usd=budget,
-            grown_tokens=column("context_tokens", ask.grown_tokens, partial(_grown, ask)),
+            grown_tokens=grown,
         )
 
-    def _alone(self, row: tuple[Field, float]) -> int:
+    def _shorter(self, column: Callable[..., Any], most: int) -> dict[str, Any]:
+        """The fields that change with the length of the answer."""
+        ask = self._a.ask
+        planned = ask.held_tokens - ask.context_tokens
+        output = column("max_output_tokens", ask.output_tokens)
+        held = column("max_output_tokens", planned, partial(np.minimum, planned))
+        osl = held
+        if (expected := self._expected_output) is not None:
+            osl = column("max_output_tokens", expected, partial(_share, expected, most))
+        grown = ask.grown_tokens and ask.grown_tokens + (output - ask.output_tokens)
+        return {"osl": osl, "output_tokens": output, "held_tokens": ask.context_tokens + held, "grown_tokens": grown}
+
+    def _alone(self, number: int, value: float) -> int:
         """The answer to the task with one field changed."""
-        a, many = self._a, self._stacked([row])
-        ask = a.ask._replace(limits=tuple(limit._replace(limit_ms=float(_left(limit, *row))) for limit in a.ask.limits))
+        a, field = self._a, self._varied[number].field
+        many = self._stacked([[value] if own == number else [] for own in range(len(self._varied))])
+        left = [float(_left(limit, field, value)) for limit in a.ask.limits]
+        limits = [limit._replace(limit_ms=ms) for limit, ms in zip(a.ask.limits, left, strict=True)]
+        ask = a.ask._replace(limits=tuple(limits))
         scalars: dict[str, Any] = {}
         for name in _VARIED:
-            if (column := getattr(many, name)) is not None:
+            if isinstance(column := getattr(many, name), np.ndarray):
                 scalars[name] = float(column[0, 0])
         answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
         return NONE if answer is None else answer
 
-    def _holds(self, place: _Place, d: int) -> bool:
-        """Whether the change does so alone. Asked only where a band judges, since another load changes the band."""
-        value = self.value(place)
-        if value is None or all(limit.stat == "mean" for limit in self._a.ask.limits):
-            return value is not None
-        return self._alone((place.field, value)) == d
+    def _sure(self, place: int) -> int:
+        """The answer at a place. Asked again of that task alone where a band judges: another load changes the band."""
+        number, value = self.field(place), self._values[place]
+        if all(limit.stat == "mean" for limit in self._a.ask.limits):
+            return self._answers[number][value]
+        return self._alone(number, value)
 
 
 def _left(limit: Limit, field: Field, value: Any) -> Any:
@@ -257,14 +342,11 @@ def _left(limit: Limit, field: Field, value: Any) -> Any:
     return np.maximum(value * ms - limit.waited_ms, NO_TIME_MS) if own == field else limit.limit_ms
 
 
-def _below(place: _Place, step: int, finer: int) -> list[_Place]:
-    """The places between one and the next nearer that is ``step`` away, the nearest first."""
-    return [place._replace(far=far) for far in range(place.far - step + finer, place.far, finer)]
-
-
-def _varied(ask: Ask) -> Iterator[_Varied]:
-    yield _Varied("context_tokens", ask.context_tokens)
-    yield _Varied("concurrency", ask.concurrency)
+def _varied(ask: Ask, output: int | None) -> Iterator[_Varied]:
+    yield _Varied("context_tokens", ask.context_tokens, most=MAX_TOKENS)
+    if output is not None:
+        yield _Varied("max_output_tokens", output, most=output)
+    yield _Varied("concurrency", ask.concurrency, most=MAX_CONCURRENCY)
     for limit in ask.limits:
         field, ms = _OF_METRIC[limit.metric]
         asked = (limit.limit_ms if limit.asked_ms is None else limit.asked_ms) / ms
@@ -273,16 +355,14 @@ def _varied(ask: Ask) -> Iterator[_Varied]:
         yield _Varied("max_cost_usd", ask.max_cost_usd)
 
 
-def _expected(expected: float, context: float, changed: Any) -> Any:
-    """What is expected of a changed prompt: the same share of its upper bound."""
-    return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / context)))
+def _share(expected: float, most: float, changed: Any) -> Any:
+    """What is expected of a changed prompt or answer: the same share of its upper bound."""
+    return np.maximum(1.0, np.minimum(changed, np.rint(expected * changed / most)))
 
 
-def _grown(ask: Ask, changed: Any) -> Any:
-    """``Ask.grown_tokens`` with a changed prompt: it grows by the same share."""
-    if not ask.grown_tokens:
-        return 0.0
-    return (ask.grown_tokens - ask.output_tokens) / ask.context_tokens * changed + ask.output_tokens
+def _more(ask: Ask, changed: Any) -> Any:
+    """What a changed prompt adds to ``Ask.grown_tokens``: it grows by the same share."""
+    return (ask.grown_tokens - ask.output_tokens) / ask.context_tokens * (changed - ask.context_tokens)
 
 
 def _over_mean(a: Assessment, limit: Limit) -> Any:

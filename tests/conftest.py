@@ -1,18 +1,61 @@
-"""Real llama.cpp servers with a small model, each started once for the tests that need it."""
+"""Real llama.cpp servers with a small model, each started once for the tests that need it; and which tests go together
+where several processes share them (``make test``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from agentroute import compiled
+from agentroute.catalogue import shipped
 from agentroute.demo.embedded import EmbeddedServer
+from agentroute.fleet import Deployment
+from agentroute.latency.curve import Curve
 
 # Examples are timed by the wall clock, which other processes on the machine share.
 settings.register_profile("agentroute", deadline=None)
 settings.load_profile("agentroute")
+
+
+def once(fit: Callable[[Deployment], Curve | None]) -> Callable[[Deployment], Curve | None]:
+    """``fit``, but the curve of a shipped profile is fitted once in a process, and not by every router over all of them
+    and every command: that takes a second each time. Curves are frozen."""
+    kept: dict[tuple[int, ...], tuple[Deployment, Curve | None]] = {}
+    names = frozenset(shipped().profile_names)
+
+    def fitted(deployment: Deployment) -> Curve | None:
+        name = deployment.profile.name
+        if name not in names or shipped().profile(name) is not deployment.profile:
+            return fit(deployment)
+        key = tuple(id(getattr(deployment, field.name)) for field in fields(deployment))
+        if key not in kept:
+            kept[key] = deployment, fit(deployment)  # with the deployment, whose fields' identities are the key
+        return kept[key][1]
+
+    return fitted
+
+
+pytest.MonkeyPatch().setattr(compiled, "_curve", once(compiled._curve))
+
+LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test that asks one of the live servers goes to one process, the first, so that each server is started once
+    and asked by one at a time. The others go by file, so that what a file computes once is computed once."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("live" if is_live(item) else item.nodeid.partition("::")[0]))
+    items.sort(key=is_live, reverse=True)
+
+
+def is_live(item: pytest.Item) -> bool:
+    """Whether it asks one of the servers below."""
+    return isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames)
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,7 @@ def test_it_waits_until_another_has_left() -> None:
     assert free_blocks(r) == 70
 
 
+@pytest.mark.alone
 def test_what_can_never_be_placed_is_refused_at_once() -> None:
     r = one()
     before = time.monotonic()

@@ -11,8 +11,8 @@ from fleets import fleet, fleets, grid, point, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentroute.assessment import VERSION_BAND, Assessment
-from agentroute.compiled import CompiledFleet
+from agentroute.assessment import Assessment
+from agentroute.compiled import VERSION_BAND, CompiledFleet
 from agentroute.decision import Candidate
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import Estimate
@@ -128,6 +128,7 @@ def test_outside_it_is_extrapolated_and_less_sure_with_every_step(ladder: list[d
 def test_far_beyond_the_most_that_was_measured_requests_wait() -> None:
     c = only(profile(), task(context=1_024, output=512, concurrency=10_000))
     assert (c.n, c.n_run) == (10_000, 4 * 64)
+    assert c.wait_ms is not None
     assert c.wait_ms > 30 * (known(c.e2e_ms).mean - c.wait_ms)
 
 
@@ -227,4 +228,5 @@ def test_a_short_curve_does_not_make_an_engine_run_fewer_at_once_than_it_does_un
     only = router(profile("one", points=(point(1_024, 128, 1, 50, 8),)))
     chosen = only.decide(task(1_024, 128, concurrency=n)).candidates[0]
     assert (chosen.n_run < chosen.n) is waits
+    assert chosen.wait_ms is not None
     assert (chosen.wait_ms > 0) is waits

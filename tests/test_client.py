@@ -251,6 +251,7 @@ def test_streams_one_after_the_other_never_meet_a_connection_that_the_server_dro
                 assert list(events)
 
 
+@pytest.mark.alone
 def test_leaving_a_stream_frees_the_slot_within_a_second(llama_one: EmbeddedServer) -> None:
     routed = router(deployment(llama_one.url, pool_tokens=2048))
     with Client(routed) as client:
@@ -700,6 +701,7 @@ def quick() -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.alone
 def test_a_full_pool_is_waited_for(quick: Server) -> None:
     routed = router(deployment(quick.url, pool_tokens=100))
     task = Task(context_tokens=50, max_output_tokens=50)
@@ -713,6 +715,7 @@ def test_a_full_pool_is_waited_for(quick: Server) -> None:
     release.join()
 
 
+@pytest.mark.alone
 def test_a_full_pool_is_not_waited_for_longer_than_asked(quick: Server) -> None:
     routed = router(deployment(quick.url, pool_tokens=100))
     task = Task(context_tokens=50, max_output_tokens=50)

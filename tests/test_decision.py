@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
-from fleets import fleets, grid, held, profile, router, task, tasks
+from fleets import Clock, fleet, fleets, grid, held, profile, router, task, tasks
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
 from agentroute.decision import Decision, Headroom
@@ -15,6 +19,8 @@ from agentroute.errors import NoFeasibleDeployment
 from agentroute.estimate import milliseconds
 from agentroute.fleet import Fleet
 from agentroute.latency.points import Measured, Point
+from agentroute.policy import MISS_PER_GPU_SECOND, MISS_PER_POOL, MISS_PER_SECOND
+from agentroute.reasons import measure
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -68,11 +74,11 @@ def test_an_explanation_reads_like_this() -> None:
     assert [line.split()[:2] for line in lines[3:6]] == [["1", "big"], ["2", "small"], ["3", "unknown"]]
     assert lines[7].startswith(" 1. big: keeps TTFT of 200 ms with ")
     assert lines[7].endswith(
-        "% to spare; best by fit: 1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
+        "% to spare; best by fit: 1.1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
     )
     assert lines[8].startswith(" 2. small: fit: ")
     assert lines[8].endswith(
-        "its KV pool 34.5% full against 1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
+        "its KV pool 34.5% full against 1.1% likely to miss its SLO, 0.127 GPU-seconds, its KV pool 7.7% full"
     )
     assert lines[9] == " 3. unknown: TTFT unknown, so no SLO on it can be promised"
     assert lines[11:13] == [
@@ -174,6 +180,15 @@ def test_what_is_unknown_is_said_to_be() -> None:
     assert c.standing == "no SLO to keep; best by fit: unknown, nothing is measured"
 
 
+@pytest.mark.parametrize(("concurrency", "wait_ms"), [(1, 0.0), (2, 0.0), (3, None)])
+def test_a_wait_of_unknown_length_is_unknown_and_no_wait_is_none_at_all(
+    concurrency: int, wait_ms: float | None
+) -> None:
+    """Nothing is measured; two requests fit the KV pool."""
+    decision = router(profile(points=(), gpus=None, kv_blocks=2 * 69)).decide(task(concurrency=concurrency))
+    assert decision.candidates[0].wait_ms == wait_ms
+
+
 def test_the_headroom_is_what_is_not_held() -> None:
     r = router(profile(kv_blocks=1_000))
     held(r, task())
@@ -192,7 +207,7 @@ def test_a_decision_stays_as_it_was_when_the_state_moves_on() -> None:
 
 def test_equal_decisions_are_equal() -> None:
     r = router(profile())
-    first, second = (dataclasses.replace(r.decide(task()), decided_at=0.0) for _ in range(2))
+    first, second = (replace(r.decide(task()), decided_at=0.0) for _ in range(2))
     assert first == second
 
 
@@ -220,6 +235,68 @@ def test_a_standing_says_how_well_the_slo_is_kept(factor: float, said: str) -> N
 @pytest.mark.parametrize("hard", [True, False])
 def test_a_standing_says_that_a_tail_is_judged_by_the_high_end(hard: bool) -> None:
     assert "high end" in one(Slo(10_000, "p95", hard=hard)).explain()
+
+
+def test_where_no_slo_is_kept_the_one_that_misses_least_is_not_called_the_cheapest() -> None:
+    cheap, quick = profile("cheap", usd_per_million=(1.0, 1.0)), profile("quick", speed=3.0, usd_per_million=(9.0, 9.0))
+    asked = Task(context_tokens=1_000, max_output_tokens=100, deadline_s=Slo(0.001, hard=False))
+    first, second = router(cheap, quick, objective="cost").decide(asked).candidates
+    assert first.deployment == "quick"
+    assert first.standing.endswith(", and no other one by less")
+    assert second.standing.startswith("misses E2E of 1.0 ms by ")
+
+
+def test_one_that_would_harm_others_is_not_said_to_keep_its_slo() -> None:
+    """Where its prompt would make an answer late that is being written there."""
+    quick = profile("quick", speed=2.0, usd_per_million=(1.0, 1.0))
+    by = Router(fleet(quick, profile("slow", usd_per_million=(9.0, 9.0))), objective="cost", clock=Clock())
+    held_there = replace(task(1_000, 500, tpot_ms=4.0), pin="quick", tpot_ms=Slo(4.0, hard=False))
+    for _ in range(4):
+        held(by, held_there)
+    decision = by.decide(Task(context_tokens=100_000, max_output_tokens=100))
+    assert [one.deployment for one in decision.candidates] == ["slow", "quick"]
+    assert "others there are expected to miss their SLOs because of it" in decision.candidates[1].standing
+
+
+def test_fit_says_how_long_an_answer_takes_where_that_counts() -> None:
+    """Without an SLO the seconds until the answer count, too, and here outweigh the GPU-seconds."""
+    two, one = profile("two", speed=5 / 3, gpus=2), profile("one")
+    first, second = router(two, one).decide(Task(context_tokens=100, max_output_tokens=2_000)).candidates
+    assert first.standing == "no SLO to keep; best by fit: 1.56 GPU-seconds, 6.16 s to the answer"
+    assert second.standing == (
+        "fit: 1.3 GPU-seconds, 10.3 s to the answer against 1.56 GPU-seconds, 6.16 s to the answer"
+    )
+
+
+@given(fleets(), tasks(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_what_fit_says_of_each_adds_up_to_their_order(of: Fleet, asked: Task, limited: bool) -> None:
+    slos: dict[str, Any] = {"ttft_ms": Slo(300.0, hard=False) if limited else None, "tpot_ms": None, "deadline_s": None}
+    try:
+        decision = Router(of).decide(replace(asked, needs=frozenset(), **slos))
+    except NoFeasibleDeployment:
+        return
+    known = [one for one in decision.candidates if one.e2e_ms is not None]
+    for is_unknown in (False, True):
+        scores = [added_up(told(decision, c.deployment)) for c in known if (c.headroom is None) is is_unknown]
+        assert all(before <= after + 0.002 + 0.02 * after for before, after in pairwise(scores))
+
+
+def told(decision: Decision, deployment: str) -> str:
+    """What the objective says of a deployment."""
+    names = [one.name for one in decision._assessment.fleet.deployments]
+    return measure(decision._assessment, names.index(deployment), decision._by)
+
+
+def added_up(said: str) -> float:
+    """The score that a sentence's numbers come to, by the weights of ``policy``."""
+    score = 0.0
+    for number, unit, what in re.findall(r"(\d[\d.,e+]*)( ms| us| s|%|) ?(likely|GPU-seconds|to the|full|times)", said):
+        value = float(number.replace(",", ""))
+        scale = {" us": 1e-6, " ms": 1e-3, "%": 0.01}.get(unit, 1.0)
+        weight = {"likely": 1.0, "GPU-seconds": MISS_PER_GPU_SECOND, "to the": MISS_PER_SECOND}.get(what, MISS_PER_POOL)
+        score += weight * scale * value
+    return score
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
 from agentroute.catalogue import shipped
-from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.errors import FailureKind, NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
@@ -165,7 +165,7 @@ def test_no_more_lanes_are_admitted_than_the_kv_pool_holds() -> None:
     assert router(blind).decide(task(concurrency=256)).candidates[0].n_run == 256
     expected = router(here).decide(task(concurrency=256)).candidates[0]
     assert (expected.n, expected.n_run) == (256, 70)
-    assert expected.wait_ms > expected.ttft_ms.mean / 2  # type: ignore[union-attr]
+    assert expected.wait_ms > expected.ttft_ms.mean / 2  # type: ignore[operator, union-attr]
     r = router(here)
     leases = [held(r, task()) for _ in range(70)]
     with pytest.raises(PoolFull):
@@ -400,6 +400,7 @@ def test_a_failed_call_is_not_a_fast_one() -> None:
     clock = Clock()
     r = Router(pair(profile(kv_blocks=9_000)), objective="latency", clock=clock)
     for _ in range(3):
-        r.acquire(replace(task(), pin="a")).settle(Outcome(failed=True, e2e_ms=10.0, ttft_ms=10.0, tpot_ms=0.1))
+        failed = Outcome(failure=FailureKind.TIMEOUT, e2e_ms=10.0, ttft_ms=10.0, tpot_ms=0.1)
+        r.acquire(replace(task(), pin="a")).settle(failed)
     assert chosen(held(r, task()) for _ in range(10)) == {"b": 10}
     assert not math.isnan(r.decide(task()).e2e_ms.mean)  # type: ignore[union-attr]

@@ -18,8 +18,8 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "compiled", "inputs", "policy", "misses", "assessment", "asks",
-    "reasons", "explain", "decision", "state", "many", "whatif", "lease", "waiting", "split", "spill", "spread",
-    "fanout", "group", "router",
+    "reasons", "expected", "explain", "decision", "refusal", "state", "many", "whatif", "lease", "waiting", "split",
+    "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
@@ -32,7 +32,7 @@ LAYERS: tuple[str, ...] = (
 LAZY = {("shape", "files"), ("profile", "files"), ("fleet", "catalogue"), ("router", "config"), ("decision", "explain"),
         ("router", "admission")}  # fmt: skip
 LAZY |= {("tokens", "files"), ("decision", "replay"), ("decision", "whatif"), ("decision", "outlook")}
-LAZY |= {("router", "doctor")}
+LAZY |= {("router", "doctor"), ("errors", "explain"), ("refusal", "replay"), ("refusal", "whatif")}
 """Imports inside a function of what stands later: classmethods that read files, and the text of an explanation."""
 
 CORE = LAYERS[: LAYERS.index("router") + 1]

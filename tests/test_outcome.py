@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from agentroute.errors import UsageError
+from agentroute.errors import FailureKind, UsageError
 from agentroute.outcome import Outcome
 
-FIELDS = ("ttft_ms", "tpot_ms", "e2e_ms", "prompt_tokens", "output_tokens", "cached_tokens")
+FIELDS = ("ttft_ms", "tpot_ms", "e2e_ms", "prompt_tokens", "output_tokens", "cached_tokens", "retry_after_s")
 
 
 def test_what_nobody_saw_is_unknown() -> None:
     outcome = Outcome()
     assert all(getattr(outcome, name) is None for name in FIELDS)
-    assert outcome.failed is False
+    assert outcome.failure is None
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -30,3 +30,14 @@ def test_what_cannot_have_been_is_refused(name: str, value: Any) -> None:
 @pytest.mark.parametrize("value", [0, 1, 2.5, 9.9e11])
 def test_what_can_have_been_is_taken(name: str, value: Any) -> None:
     assert getattr(Outcome(**{name: value}), name) == value
+
+
+@pytest.mark.parametrize("failure", [*FailureKind, *map(str, FailureKind)])
+def test_a_failure_has_one_of_the_kinds(failure: Any) -> None:
+    assert Outcome(failure=failure).failure == failure
+
+
+@pytest.mark.parametrize("failure", ["overload", "", True, 503, ["timeout"]])
+def test_another_kind_is_refused(failure: Any) -> None:
+    with pytest.raises(UsageError, match="failure must be one of context_overflow, overloaded, "):
+        Outcome(failure=failure)

@@ -12,10 +12,11 @@ from agentroute.remedy import REMEDIES, Remedy, remedy
 from agentroute.state.breaker import FAULTS
 
 TOLD_THE_CALLER = {FailureKind.BAD_REQUEST, FailureKind.CANCELLED}
-MISTAKES = {
+NO_FAULTS = {
     FailureKind.BAD_REQUEST, FailureKind.AUTH, FailureKind.NOT_FOUND, FailureKind.CONTEXT_OVERFLOW,
-    FailureKind.CANCELLED,
+    FailureKind.CANCELLED, FailureKind.OVERLOADED,
 }  # fmt: skip
+"""Clients' mistakes, and a server that is full: it is sent less."""
 EVERY = pytest.mark.parametrize("kind", list(FailureKind))
 
 
@@ -35,8 +36,8 @@ def test_the_same_endpoint_is_tried_again_only_where_time_can_help(kind: Failure
 
 
 @EVERY
-def test_a_clients_mistake_never_opens_a_breaker_and_a_servers_fault_may(kind: FailureKind) -> None:
-    assert remedy(failed(kind)).counts_against is (kind not in MISTAKES)
+def test_neither_a_clients_mistake_nor_a_full_server_opens_a_breaker_and_a_fault_may(kind: FailureKind) -> None:
+    assert remedy(failed(kind)).counts_against is (kind not in NO_FAULTS)
 
 
 def test_the_breaker_is_told_of_exactly_the_faults_that_count() -> None:

@@ -106,6 +106,7 @@ def test_siblings_beyond_what_fits_are_not_refused_but_wait() -> None:
     decision = router(profile(kv_blocks=69 * 2)).decide(task(concurrency=50))
     c = decision.candidates[0]
     assert (c.n, c.n_run) == (50, 2)
+    assert c.wait_ms is not None
     assert c.wait_ms > 0
 
 
@@ -468,6 +469,21 @@ def with_ranks(ranks: int, *, kv_blocks: int, slots: int | None = None) -> Profi
     return single.model_copy(update={"sharding": Sharding(attention_dp=ranks)})
 
 
+def test_engines_behind_one_address_add_up_and_a_request_lives_in_one_of_them() -> None:
+    one = profile(kv_blocks=69, slots=4)
+    assert one.limits is not None
+    two = one.model_copy(update={"limits": one.limits.model_copy(update={"engines": 2})})
+    assert (one.kv_memories, two.kv_memories) == (1, 2)
+    r = router(two)
+    with pytest.raises(NoFeasibleDeployment, match="the pool of one engine has 69"):
+        r.decide(task(context=1_100))
+    leases = []
+    with pytest.raises(PoolFull):
+        while True:
+            leases.append(held(r, task(context=500)))
+    assert sum(lease.blocks for lease in leases) > 69
+
+
 def test_a_request_lives_in_one_attention_dp_rank_but_the_ranks_add_up() -> None:
     r = router(with_ranks(8, kv_blocks=69))
     with pytest.raises(NoFeasibleDeployment, match="the pool of one attention-DP rank has 69"):
@@ -495,6 +511,7 @@ def test_what_strangers_hold_is_not_free_to_run_in() -> None:
     with r.acquire(task(context=1_300)):
         candidate = r.decide(task()).candidates[0]
     assert (candidate.n, candidate.n_run) == (2, 1)
+    assert candidate.wait_ms is not None
     assert candidate.wait_ms > 0
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentroute.decision import Decision
-from agentroute.errors import NoFeasibleDeployment
+from agentroute.errors import FailureKind, NoFeasibleDeployment
 from agentroute.fleet import Deployment, Fleet
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
@@ -248,8 +248,9 @@ class World:
             case "release" if lease:
                 lease.release(after_s=(value % 3) * 0.5)
             case "settle" if lease:
+                failure = dict(enumerate(FailureKind)).get(value % 40)
                 lease.settle(
-                    Outcome(ttft_ms=float(value + 1), tpot_ms=9.0, output_tokens=value, failed=value % 5 == 0),
+                    Outcome(ttft_ms=float(value + 1), tpot_ms=9.0, output_tokens=value, failure=failure),
                     after_s=value % 2,
                 )
             case "extend" if lease:

@@ -11,6 +11,7 @@ from fleets import SOURCE, point
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import shipped
 from agentroute.fleet import Deployment, Fleet
+from agentroute.latency.bounds import Rooms
 from agentroute.latency.closed_loop import ClosedLoop
 from agentroute.latency.points import Measurement
 from agentroute.profile import Engine, KvPool, Limits, Precision, Profile
@@ -57,7 +58,8 @@ def test_where_the_pool_is_known_no_other_memory_is_estimated() -> None:
     guessed, told = closed_loop(deployment()), closed_loop(known)
     assert isinstance(guessed, ClosedLoop)
     assert isinstance(told, ClosedLoop)
-    assert guessed.bounds.room(8_192, 1_024) < np.inf == told.bounds.room(8_192, 1_024)
+    few, any_number = Rooms([guessed.bounds, told.bounds]).at(8_192, 1_024)
+    assert few < np.inf == any_number
     assert (guessed.bounds.ttft_ms(np.array([8_192.0])) == told.bounds.ttft_ms(np.array([8_192.0]))).all()
 
 

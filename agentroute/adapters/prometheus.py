@@ -49,6 +49,7 @@ COUNTERS = (
 STARTED = "process_start_time_seconds"
 """What every Prometheus client for Python reports of its own process, unless there are several."""
 
+_FAMILY = re.compile(r"[a-z]+[:_]")
 _REFUSED = {
     401: "asks for a key",
     403: "is forbidden",
@@ -68,6 +69,8 @@ class Metrics:
 
     def __init__(self, text: str) -> None:
         self._text = "\n" + text if len(text) <= MAX_BYTES else ""
+        self._families: dict[str, bool] = {}
+        """Whether any metric begins so (``vllm:``): most names that are asked for are another engine's."""
 
     @classmethod
     def of(cls, answer: Answer) -> Metrics:
@@ -105,7 +108,16 @@ class Metrics:
                 return Total(sum(sums), sum(counts))
         return None
 
+    def _has_family(self, name: str) -> bool:
+        family = _FAMILY.match(name)
+        prefix = family[0] if family else name
+        if prefix not in self._families:
+            self._families[prefix] = "\n" + prefix in self._text
+        return self._families[prefix]
+
     def _of(self, name: str) -> Iterator[Sample]:
+        if not self._has_family(name):
+            return
         text, needle = self._text, "\n" + name
         at, left = text.find(needle), MAX_SAMPLES
         while at >= 0 and left:

@@ -62,7 +62,11 @@ class SglangRouterAdapter(OpenAIAdapter):
         )
 
     def load(self) -> Conversation[Load]:
-        """Ask for the workers: the requests that the router has with each. It is down when none is healthy."""
+        """Ask for the workers: the requests that the router has with each. It is down when none is healthy.
+
+        Only policies that weigh load count it: with three requests under way, ``cache_aware`` said 3 and
+        ``round_robin`` 0. So 0 is what nobody counted, or nothing; it stays unknown.
+        """
         answer = yield Request(WORKERS)
         workers = workers_of(answer)
         if not workers:
@@ -71,7 +75,7 @@ class SglangRouterAdapter(OpenAIAdapter):
             return Load(hidden=True, said=f"{WORKERS} tells no worker")
         loads = [count(worker.get("load")) for worker in workers]
         known = [load for load in loads if load is not None]
-        load = Load(running=sum(known) if len(known) == len(loads) else None)
+        load = Load(running=sum(known) or None if len(known) == len(loads) else None)
         if any(worker.get("is_healthy") is not False for worker in workers):
             return replace(load, alive=True)
         return replace(load, alive=False, said=f"none of its {len(workers)} workers is healthy")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from agentroute.capacity import kv, llamacpp, sglang, trtllm, vllm
 from agentroute.capacity import weights as weighing
@@ -15,7 +16,7 @@ from agentroute.errors import UnknownNameError, UsageError
 from agentroute.estimate import Estimate
 from agentroute.origin import Origin
 from agentroute.shape.accelerator import Accelerator
-from agentroute.shape.model import Gqa, Mla, Model
+from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
 LARGE_GIB = 70.0
@@ -67,8 +68,7 @@ class Serving:
         return self.batched_tokens or (8_192 if accelerator.memory_gib >= LARGE_GIB else 2_048)
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """What one worker group holds. Memory is per accelerator, the fullest one; a pool is one attention replica's.
 
     ``pools`` are those of the low, the middle and the high end of ``kv_gib``, with the origin ``source``: equal when
@@ -164,8 +164,8 @@ def hold(
         batched_tokens=step_tokens,
         utilisation=serving.memory_utilisation,
     )
-    low, mean, high = (shape.pool_of(max(0.0, gib)) for gib in (left.low, left.mean, left.high))
-    return Holding(size, usable, left, (low, mean, high), left.source, sharding.attention_dp)
+    pools = shape.pool_of(max(0.0, left.low)), shape.pool_of(max(0.0, left.mean)), shape.pool_of(max(0.0, left.high))
+    return Holding(size, usable, left, pools, left.source, sharding.attention_dp)
 
 
 def refused(model: Model, sharding: Sharding, serving: Serving) -> str | None:
@@ -181,11 +181,11 @@ def refused(model: Model, sharding: Sharding, serving: Serving) -> str | None:
         return None
     for group in model.layers:
         attention = group.attention
-        heads = attention.heads if isinstance(attention, (Gqa, Mla)) else None
-        if heads is not None and heads % tp:
-            return f"tp {tp} does not divide {heads} attention heads"
-        if isinstance(attention, Gqa) and attention.kv_heads % tp and tp % attention.kv_heads:
-            return f"tp {tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
+        if attention.kind == "gqa" or attention.kind == "mla":
+            if attention.heads is not None and attention.heads % tp:
+                return f"tp {tp} does not divide {attention.heads} attention heads"
+            if attention.kind == "gqa" and attention.kv_heads % tp and tp % attention.kv_heads:
+                return f"tp {tp} neither divides {attention.kv_heads} KV heads nor is a multiple of them"
     return None
 
 

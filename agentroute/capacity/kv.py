@@ -150,13 +150,29 @@ def specs(
     """
     if model.name.startswith(COMPRESSED):
         return NO_COMPRESSED_RULE
-    layers = (*model.layers, *model.draft_layers) if draft else model.layers
-    return _specs(layers, tp, kv_type, shared_too, conv_bytes, ssm_bytes, speculative_tokens)
+    layers, more = _Same(model.layers), _Same(model.draft_layers) if draft else None
+    return _specs(layers, more, tp, kv_type, shared_too, conv_bytes, ssm_bytes, speculative_tokens)
+
+
+class _Same:
+    """Layers as a key, the same for the same object: to look at all of their fields takes longer than the rest."""
+
+    __slots__ = ("layers",)
+
+    def __init__(self, layers: tuple[Layers, ...]) -> None:
+        self.layers = layers
+
+    def __hash__(self) -> int:
+        return id(self.layers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.layers is other.layers
 
 
 @lru_cache(maxsize=1_024)
 def _specs(
-    layers: tuple[Layers, ...],
+    own: _Same,
+    draft: _Same | None,
     tp: int,
     kv_type: KvType,
     shared_too: bool,
@@ -164,6 +180,7 @@ def _specs(
     ssm_bytes: int,
     speculative_tokens: int,
 ) -> tuple[Spec, ...] | Unknown:
+    layers = own.layers if draft is None else (*own.layers, *draft.layers)
     sparse = kv_type == "fp8" and any(isinstance(g.attention, Mla) and g.attention.index for g in layers)
     found: dict[tuple[Kind, int, int, int | None], int] = {}
     for group in layers:

@@ -9,8 +9,7 @@ asked for.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agentroute.capacity.kv import GIB
 from agentroute.estimate import Estimate
@@ -32,8 +31,7 @@ WEIGHTS_BAND = 0.03
 about that."""
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(NamedTuple):
     """How an engine divides an accelerator's memory: GiB are for KV after
 
     ``share x (memory - context) - weights - engine`` (``of_free`` False), or
@@ -78,26 +76,21 @@ def left_for_kv(
     ``utilisation`` is what the engine was told (vLLM's gpu_memory_utilization, SGLang's mem_fraction_static,
     TensorRT-LLM's free_gpu_memory_fraction); ``None``: its default. ``batched_tokens`` are the tokens of one step.
     """
-    budget = BUDGETS[engine]
+    (low_share, high_share), (least, most), own, engine_share, activations, of_free = BUDGETS[engine]
+    if utilisation is not None:
+        low_share = high_share = utilisation
     activation = batched_tokens * hidden_size * 2 / GIB
-
-    def left(share: float, context: float, own: float, weights: float, activations: float) -> float:
-        if utilisation is not None:
-            share = utilisation
-        own += activation * activations
-        if budget.of_free:
-            return share * (memory_gib - context - weights - own)
-        return share * (memory_gib - context) - weights - own
-
-    (low_share, high_share), (least, most) = budget.share, budget.context_gib
-    low = left(
-        low_share,
-        most,
-        budget.engine_gib[1] + budget.engine_share * memory_gib,
-        weights_gib * (1 + WEIGHTS_BAND),
-        budget.activations[1],
+    most_own, least_own = (
+        own[1] + engine_share * memory_gib + activation * activations[1],
+        own[0] + activation * activations[0],
     )
-    high = left(high_share, least, budget.engine_gib[0], weights_gib * (1 - WEIGHTS_BAND), budget.activations[0])
+    heavy, light = weights_gib * (1 + WEIGHTS_BAND), weights_gib * (1 - WEIGHTS_BAND)
+    if of_free:
+        low = low_share * (memory_gib - most - heavy - most_own)
+        high = high_share * (memory_gib - least - light - least_own)
+    else:
+        low = low_share * (memory_gib - most) - heavy - most_own
+        high = high_share * (memory_gib - least) - light - least_own
     return Estimate((low + high) / 2, low, high, "derived")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Scarce:
+class Scarce(NamedTuple):
     """What a pool runs out of first: one sequence takes ``needed`` of the ``available``, both in ``unit``."""
 
     unit: str
@@ -15,6 +15,7 @@ class Scarce:
     available: float
 
 
+@lru_cache(maxsize=1_024)
 def kv_blocks(block_tokens: int) -> str:
     """The unit of a pool of such blocks."""
     return "tokens of KV" if block_tokens == 1 else f"KV blocks of {block_tokens:,} tokens"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import GIB, Kind, KvType, Spec, Unknown
 from agentroute.capacity.pool import Scarce, kv_blocks
-from agentroute.shape.model import Gqa, Mla, Model
+from agentroute.shape.model import Gqa, Model
 from agentroute.shape.sharding import Sharding
 
 CONCURRENCY_SINCE = (0, 20)
@@ -49,8 +49,7 @@ class Options:
     whole_model_check: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """``groups`` groups of layers of one kind.
 
     A windowed sequence holds at most ``held_tokens``: its window and the batch in flight, or its chunk and the batch.
@@ -73,8 +72,7 @@ class Group:
         return -(-min(self.held_tokens, tokens) // self.block_tokens) + self.fixed_blocks
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How a sharded model's cache is laid out: everything but the memory it is given.
 
     ``block_bytes`` is one block of all layers of a group on the fullest stage, per accelerator. ``dcp`` ranks share
@@ -89,7 +87,11 @@ class Layout:
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest block; 1 where only states are kept, which hold any length."""
-        return min((group.block_tokens for group in self.groups if group.kind != "state"), default=1)
+        least = 0
+        for group in self.groups:
+            if group.kind != "state" and not 0 < least <= group.block_tokens:
+                least = group.block_tokens
+        return least or 1
 
     def units(self, tokens: int) -> int:
         """Blocks of the pool that one sequence of ``tokens`` tokens takes."""
@@ -100,7 +102,8 @@ class Layout:
 
     def pool(self, kv_gib: float) -> VllmPool:
         """The pool in ``kv_gib`` GiB of KV memory per accelerator (the least of all ranks), states included."""
-        return VllmPool(self, max(0, int(kv_gib * GIB / self.block_bytes)))
+        blocks = int(kv_gib * GIB / self.block_bytes)
+        return VllmPool(self, blocks if blocks > 0 else 0)
 
     def of_printed(self, tokens: int, rule: TokenRule, max_model_len: int | None = None) -> VllmPool:
         """The pool of which the log prints ``tokens`` under ``rule``: ``printed_tokens`` the other way round."""
@@ -109,16 +112,16 @@ class Layout:
         return VllmPool(self, int(tokens / max_model_len * self.units(max_model_len)))
 
     def pool_of(self, cache_gib: float) -> VllmPool:
-        """The same: KV and states share one pool of pages."""
-        return self.pool(cache_gib)
+        """The same as ``pool``: KV and states share one pool of pages."""
+        blocks = int(cache_gib * GIB / self.block_bytes)
+        return VllmPool(self, blocks if blocks > 0 else 0)
 
     def needed_gib(self, tokens: int) -> float:
         """GiB per accelerator for one sequence of ``tokens`` tokens, as the admission check counts it."""
         return sum(bytes_ * group.units(tokens) for bytes_, group in self.check) / GIB
 
 
-@dataclass(frozen=True, slots=True)
-class VllmPool:
+class VllmPool(NamedTuple):
     """``blocks`` blocks of one layout, shared by all of its groups."""
 
     layout: Layout
@@ -204,9 +207,9 @@ def layout(model: Model, sharding: Sharding, kv_type: KvType, options: Options =
         found = tuple(s if s.kind == "state" else replace(s, kind="full", span_tokens=None) for s in found)
     if sharding.dcp > 1 and (reason := _refused_dcp(model, sharding, found)):
         return Unknown(reason)
-    latent = any(isinstance(group.attention, Mla) for group in model.layers)
+    latent = "mla" in [group.attention.kind for group in model.layers]
     block = options.block_tokens or (64 if latent else 16)
-    if len(found) == 1 or all(spec.kind == "full" for spec in found):
+    if len(found) == 1 or {spec.kind for spec in found} == {"full"}:
         return _uniform(found, block, sharding, options)
     return _hybrid(found, block, 64 if latent else 16, sharding, options)
 
@@ -247,11 +250,11 @@ def _uniform(found: tuple[Spec, ...], block: int, sharding: Sharding, options: O
     """One group, whose layers may keep rows or states of different sizes (``UniformTypeKVCacheSpecs``)."""
     group = _group(found[0], 1, block * sharding.dcp, options)
     sizes = [spec.state_bytes or spec.row_bytes * block for spec in found]
-    counts = tuple(spec.count for spec in found)
+    counts = tuple([spec.count for spec in found])
     whole = fullest = kv.dot(sizes, counts)
     if sharding.pp > 1:
         stages = kv.stage_counts(counts, _parts(sum(counts), sharding.pp, options.partition))
-        fullest = max(kv.dot(sizes, stage) for stage in stages)
+        fullest = max([kv.dot(sizes, stage) for stage in stages])
     return Layout((group,), fullest, ((whole if options.whole_model_check else fullest, group),))
 
 

@@ -79,23 +79,22 @@ def scheme(word: str, model: Model) -> str | None:
 
     Of a scheme that checkpoints apply in part, the published part: Llama 4 keeps all but its experts in 16 bits.
     """
-    moe = model.has_experts
     match word:
         case "fp16" | "bf16":
             return "bf16"
         case "fp8" | "int8":
             return "fp8-experts" if model.name.startswith("llama-4") else "fp8"
         case "fp4" | "nvfp4":
-            return "nvfp4" if moe else "nvfp4-dense"
+            return "nvfp4" if model.has_experts else "nvfp4-dense"
         case "int4":
-            return "int4-experts" if moe else "w4a16"
+            return "int4-experts" if model.has_experts else "w4a16"
         case "gptq":
             return "w4a16"
         case "awq":
             return "awq-int4"
     known = QUANTISATIONS.get(word)
     # What quantises nothing but experts does nothing to a model without them.
-    return None if known is None or (not moe and known.dense == WIDE) else word
+    return None if known is None or (known.dense == WIDE and not model.has_experts) else word
 
 
 EVERYWHERE, TENSOR, DENSE = 0, 1, 2
@@ -128,18 +127,20 @@ class Part(NamedTuple):
 
     tensors: tuple[Tensor, ...]
     routed: Routed | None
+    always_bytes: float
+    """What no split and no quantisation changes."""
 
     def bytes(self, over: tuple[int, int, int], kept: tuple[float, float, float], q: Quantisation, all_: int) -> float:
         """Bytes on one accelerator; ``over`` and ``kept`` by the numbers above, ``all_`` the ranks of experts."""
-        total = 0.0
-        for elements, split, kind, kv_heads, head in self.tensors:
+        tensors, routed, total = self
+        for elements, split, kind, kv_heads, head in tensors:
             size = elements / over[split]
             if kv_heads:
                 size += head * (kv_heads / over[1] if kv_heads > over[1] else 1)
             size *= kept[kind]
             total += size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES
-        if self.routed is not None:
-            experts, up, down, inner = self.routed
+        if routed is not None:
+            experts, up, down, inner = routed
             width = -(-inner // q.expert_width_step) * q.expert_width_step
             total += experts * (up + down) * width * q.experts / all_
         return total
@@ -216,10 +217,9 @@ class Parts:
         draft: bool = False,
     ) -> float:
         """GiB of weights on the fullest accelerator; the options are those of ``gib``."""
-        tp, pp, ranks = sharding.tp, sharding.pp, sharding.tp * sharding.attention_dp
-        over = (1, tp, ranks if dense_over_replicas else tp)
-        kept = (quantisation.attention, quantisation.dense, WIDE)
-        sizes = [part.bytes(over, kept, quantisation, ranks) for part in self.groups]
+        tp, pp = sharding.tp, sharding.pp
+        ranks = tp * sharding.attention_dp
+        over, kept = (1, tp, ranks if dense_over_replicas else tp), (quantisation.attention, quantisation.dense, WIDE)
         table, always = self.table * quantisation.tables / tp, self.positions * WIDE
         first = table + (self.own + self.encoder) * WIDE / tp
         last = 0.0
@@ -229,15 +229,17 @@ class Parts:
         # A tied output layer is the embedding itself, unless it stands on another stage.
         last += table if self.output[0 if pp > 1 else 1] else 0.0
         if pp == 1:
-            layers = sum(size * before[-1] for size, before in zip(sizes, self.before, strict=True))
-            return (first + layers + last + always) / GIB
-        start, most = 0, 0.0
-        for stage, part_layers in enumerate(stages(len(self.before[0]) - 1, pp)):
-            end = start + part_layers
-            size = sum(size * (before[end] - before[start]) for size, before in zip(sizes, self.before, strict=True))
-            size += first if stage == 0 else last if stage == pp - 1 else 0.0
-            start, most = end, max(most, size)
-        return (most + always) / GIB
+            for part, before in zip(self.groups, self.before, strict=True):
+                first += part.bytes(over, kept, quantisation, ranks) * before[-1]
+            return (first + last + always) / GIB
+        ends = [*accumulate(stages(len(self.before[0]) - 1, pp))]
+        sizes = [first, *[0.0] * (pp - 2), last]
+        for part, before in zip(self.groups, self.before, strict=True):
+            size, start = part.bytes(over, kept, quantisation, ranks), 0
+            for stage, end in enumerate(ends):
+                sizes[stage] += size * (before[end] - start)
+                start = before[end]
+        return (max(sizes) + always) / GIB
 
 
 def gib(
@@ -278,7 +280,13 @@ def _part(group: Layers, hidden: int, unknown: list[str], own: int = 0) -> Part:
     mlp, routed = _mlp(group.mlp, hidden, unknown)
     # Norms, and what gates a per-layer embedding and projects it back.
     rest = Tensor(2 * hidden + 3 * hidden * own, EVERYWHERE, PLAIN)
-    return Part(tuple(one for one in (*mixer, *mlp, rest) if one.elements or one.kv_heads), routed)
+    every = [one for one in (*mixer, *mlp, rest) if one.elements or one.kv_heads]
+    always = [one.elements * WIDE for one in every if (one.over, one.kept, one.kv_heads) == (EVERYWHERE, PLAIN, 0)]
+    return Part(
+        tuple([one for one in every if (one.over, one.kept) != (EVERYWHERE, PLAIN)]),
+        routed,
+        sum([size if size < LARGE_BYTES else -(-size // STEP_BYTES) * STEP_BYTES for size in always]),
+    )
 
 
 def _mixer(one: Attention, hidden: int, unknown: list[str], shares_kv: bool) -> tuple[Tensor, ...]:

@@ -127,8 +127,8 @@ def measure(
     with Client(Router(Fleet([alone]))) as client, Watch(url, wire, api_key_env=api_key_env) as watch:
         allowed = Budget(budget_ms / 1_000 if budget_ms else None, max_tokens)
         walk = Walk(client, wire, grid, Prompts(), allowed, target, watch=watch, progress=_progress)
-        say(f"measuring {_asked(grid)}, for {budget}{f' and {max_tokens:,} tokens' if max_tokens else ''}")
         with _interruptible():
+            say(f"measuring {_asked(grid)}, for {budget}{f' and {max_tokens:,} tokens' if max_tokens else ''}")
             walk.run()
     block = measurement(walk, printable(url), engine_version=discovery.engine_version)
     if walk.stopped:

@@ -9,12 +9,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from agentroute.cli import options
-from agentroute.cli.output import estimate_json, exit_code, print_json, print_table, say
+from agentroute.cli.output import estimate_json, exit_code, print_json, print_table, report, say
 from agentroute.decision import Candidate, Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.explain import row
 from agentroute.reasons import Reason
 from agentroute.task import Slo, Task
+from agentroute.whatif import Change, Changes
 
 COLUMNS = ("#", "profile", "model", "sharding", "n", "TTFT", "TPOT", "E2E", "KV headroom", "USD/request")
 
@@ -55,7 +56,10 @@ def recommend(
     except NoFeasibleDeployment as refused:
         if as_json:
             print_refusal("recommend", task, refused)
-        raise
+        report(refused)
+        for change in refused.changes or ():
+            say(f"{change.deployment} would take it {change}")
+        raise typer.Exit(exit_code(refused)) from None
     if as_json:
         print_decision("recommend", decision)
     else:
@@ -64,15 +68,24 @@ def recommend(
 
 def print_decision(command: str, decision: Decision, *, text: bool = False) -> None:
     """A decision as JSON, with its explanation and record where ``text`` is asked for."""
-    more = {"text": decision.explain(top=None), "record": decision.record()} if text else {}
+    more: dict[str, Any] = {}
+    if text:
+        more = {
+            "text": decision.explain(top=None),
+            "changes": changes_json(decision.changes),
+            "record": decision.record(),
+        }
     print_json(command, decision_json(decision) | more)
 
 
-def print_refusal(command: str, task: Task | None, refused: NoFeasibleDeployment) -> NoReturn:
-    """A refusal as JSON; it ends the command with its exit code."""
-    say(f"error: {str(refused).splitlines()[0]}")
+def print_refusal(command: str, task: Task | None, refused: NoFeasibleDeployment, *, text: bool = False) -> NoReturn:
+    """A refusal as JSON, with its explanation and record where ``text`` is asked for; it ends the command with its exit
+    code."""
+    say(f"error: {refused.args[0]}")
     asked = task_json(task) if task else None
-    print_json(command, {"task": asked, "winner": None, "candidates": [], **rejected_json(refused.reasons)})
+    answer = {"task": asked, "winner": None, "candidates": [], **rejected_json(refused.reasons)}
+    answer["changes"] = None if refused.changes is None else [change_json(change) for change in refused.changes]
+    print_json(command, answer | ({"text": refused.explain(), "record": refused.record()} if text else {}))
     raise typer.Exit(exit_code(refused)) from None
 
 
@@ -133,6 +146,22 @@ def rejected_json(reasons: Mapping[str, Reason]) -> dict[str, Any]:
     }
 
 
+def changes_json(changes: Changes) -> list[dict[str, Any]]:
+    """The smallest change of all that changes the answer, and those that make others win, the smallest first.
+
+    A deployment that is ``null``: nothing could take the task.
+    """
+    found = list(changes.wins.values())
+    if changes.answer is not None and changes.answer not in found:
+        found.insert(0, changes.answer)
+    return [change_json(change) for change in found]
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """One change as JSON."""
+    return {"deployment": change.deployment, "field": change.field, "value": change.value, "text": str(change)}
+
+
 def _candidate(candidate: Candidate) -> Iterator[tuple[str, Any]]:
     yield from (
         ("deployment", candidate.deployment),
@@ -159,6 +188,7 @@ def task_json(task: Task) -> dict[str, Any]:
         "context_tokens": task.context_tokens,
         "max_output_tokens": task.max_output_tokens,
         "concurrency": task.concurrency,
+        "shared_prefix_tokens": task.shared_prefix_tokens,
         "ttft_ms": _slo(task.ttft_ms),
         "tpot_ms": _slo(task.tpot_ms),
         "deadline_s": _slo(task.deadline_s),

@@ -9,7 +9,7 @@ import typer
 from agentroute.cli import options
 from agentroute.cli.output import estimate_json, exit_code, print_json, print_table, say
 from agentroute.cli.recommend import rejected_json, task_json
-from agentroute.errors import NoFeasibleDeployment
+from agentroute.errors import NoFeasibleDeployment, UsageError
 from agentroute.spill import COLUMNS, order_and_unused, rows, summary
 from agentroute.spread import Spread
 
@@ -18,6 +18,10 @@ def spread(
     context: options.Context,
     fanout: Annotated[int, typer.Option("--fanout", help="Siblings in the group.", min=1, show_default=False)],
     output: options.Output = None,
+    shared_prefix: Annotated[
+        int,
+        typer.Option("--shared-prefix", help="Prompt tokens, from the first on, that all siblings share.", min=0),
+    ] = 0,
     ttft: options.Ttft = None,
     tpot: options.Tpot = None,
     deadline: Annotated[str | None, typer.Option("--deadline", help="Until the last sibling is done, e.g. 5m.")] = None,
@@ -35,10 +39,13 @@ def spread(
     as_json: options.Json = False,
 ) -> None:
     """Split a group of equal tasks over the deployments: how many where, in which waves, how long, for how much."""
+    if shared_prefix > context:
+        raise UsageError(f"--shared-prefix must be at most the {context:,} tokens of --context, got {shared_prefix:,}")
     task = options.task(
         context=context,
         output=output,
         concurrency=1,
+        shared_prefix=shared_prefix,
         ttft=ttft,
         tpot=tpot,
         deadline=deadline,
@@ -48,6 +55,8 @@ def spread(
         route=route,
     )
     router = options.router(config, model, price)
+    if shared_prefix and not router._compiled.keeps_prefixes.any():
+        say("no deployment reports prefix caching: every sibling holds and reads the shared prefix for itself")
     try:
         plan = router.spread(task, fanout=fanout)
     except NoFeasibleDeployment as error:

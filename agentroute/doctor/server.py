@@ -10,6 +10,7 @@ from agentroute.adapters.base import Discovery
 from agentroute.compiled import offered, window_tokens
 from agentroute.doctor.finding import Finding, Kind, Severity
 from agentroute.fleet import Deployment
+from agentroute.profile import Profile
 from agentroute.startup.devices import ACCELERATORS
 from agentroute.startup.dtypes import kv_type, weights_type
 
@@ -73,7 +74,7 @@ def disagreements(
     """
     found = list(_engine(deployment, said))
     if not found:
-        parts = (_adapter, _version, _limits, _pool, _split, _types, _capabilities)
+        parts = (_adapter, _version, _limits, _pool, _prefixes, _split, _types, _capabilities)
         found = [*_model(deployment, said, model), *(one for part in parts for one in part(deployment, said))]
     return [replace(finding, text=f"at {url}, {finding.text}") for finding in found] if url else found
 
@@ -164,6 +165,17 @@ def _pool(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
         yield Finding("kv_block", name, text, "warning", numbers)
 
 
+def _prefixes(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
+    """Whether prompts are kept for others that begin alike."""
+    own, server = getattr(deployment.profile.limits, "prefix_caching", None), said.prefix_caching
+    if own is None or server is None or own == server:
+        return
+    text = f"the profile has prefix caching as {_yes(own)}, the server as {_yes(server)}: a shared prefix is "
+    text += "held and read once only in decisions" if own else "held and read anew for each sibling in decisions"
+    text += f"; set limits.prefix_caching to {_yes(server)}"
+    yield Finding("prefix_caching", deployment.name, text, "wrong" if own else "warning")
+
+
 def _split(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
     """Split and accelerators; how a server splits prefill and decode apart, it does not say."""
     profile, name = deployment.profile, deployment.name
@@ -172,9 +184,8 @@ def _split(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
         text = f"the profile says {own} ({own.accelerators} accelerators), the server {server} ({server.accelerators})"
         text += ": KV pool, times and cost are another split's; set [sharding]"
         yield Finding("split", name, text, "wrong", {"profile": own.accelerators, "server": server.accelerators})
-    elif not server and said.engines is not None and profile.kv_memories != said.engines and not profile.disaggregated:
-        by_split = own is not None and not (profile.limits and profile.limits.engines)
-        key = "sharding.attention_dp" if by_split else "limits.engines"
+    elif not server and said.engines is not None and _counts_memories(profile) and profile.kv_memories != said.engines:
+        key = "sharding.attention_dp" if own and not (profile.limits and profile.limits.engines) else "limits.engines"
         text = f"the profile says {profile.kv_memories} KV memories ({key.partition('.')[2]}), the server has "
         text += f"{said.engines} engines with one each; set {key} to {said.engines}"
         yield Finding("split", name, text, "wrong", {"profile": profile.kv_memories, "server": said.engines})
@@ -187,6 +198,13 @@ def _split(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
     if profile.accelerator and device and profile.accelerator != device:
         text = f"the profile says {profile.accelerator}, the server runs on {device}: times and cost are another's"
         yield Finding("accelerator", name, f'{text}; set accelerator = "{device}"', "wrong")
+
+
+def _counts_memories(profile: Profile) -> bool:
+    """Whether it matters how many KV memories there are, and the profile speaks of the whole of them."""
+    limits = profile.limits
+    told = profile.sharding or (limits and (limits.engines or limits.kv_pool))
+    return told is not None and profile.disaggregated is None
 
 
 def _types(deployment: Deployment, said: Discovery) -> Iterator[Finding]:

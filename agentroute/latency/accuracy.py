@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from agentroute.latency.bands import Bands
 from agentroute.latency.curve import Curve
 from agentroute.latency.holdout import Fold
 from agentroute.latency.records import LatencyRecord
@@ -72,11 +73,11 @@ def predictions(
     for fold in all_:
         curve = fit(fold) if fold.asked else None
         if curve is not None:
-            table = CurveTable([curve])
+            table, bands = CurveTable([curve]), Bands([curve])
             for row in fold.asked:
-                load = log(row.isl), log(row.osl), log(row.n or 1)
-                (ttft,), (tpot,) = table.at(load[0], load[1], np.array([load[2]]))
-                yield Prediction(row, float(ttft), float(tpot), *curve.bands(load))
+                load = log(row.isl), log(row.osl), np.array([log(row.n or 1)])
+                (ttft,), (tpot,) = table.at(*load)
+                yield Prediction(row, float(ttft), float(tpot), *bands.at(*load)[:, 0].tolist())
         done()
 
 

@@ -5,7 +5,7 @@ Work is that of ``latency.work``, over the data sheet's peaks: nothing waits, no
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,18 +128,35 @@ class Bounds:
         result: Array = np.maximum(0.0, np.log(least) - np.log(np.stack([ttft_ms, tpot_ms])))
         return result
 
-    def room(self, isl: float, osl: float) -> float:
-        """How many requests with a mean context of ISL + OSL / 2 the memory holds beside the weights; an estimate."""
-        work = self.decode
-        held = work.weight_bytes + sum(one.one_bytes * one.experts / one.ranks for one in work.experts)
-        each = sum(past.bytes * past.read_tokens(isl + osl / 2.0) for past in work.past) + work.state_bytes / 2.0
-        return self.replicas * max(0.0, self.memory_bytes - held) / each if each else math.inf
+    @property
+    def free_bytes(self) -> float:
+        """What weights leave of the memory."""
+        held = self.decode.weight_bytes + sum(one.one_bytes * one.experts / one.ranks for one in self.decode.experts)
+        return self.replicas * max(0.0, self.memory_bytes - held)
 
     def _kv_bytes(self, context: Array) -> Array:
         """KV of one request on one accelerator, over all layers, that every new token reads."""
         result = np.zeros_like(context)
         for past in self.decode.past:
             result += past.bytes * np.minimum(context, past.reach_tokens)
+        return result
+
+
+class Rooms:
+    """How many requests the memory of each of d deployments holds beside the weights; where nobody knows, any."""
+
+    def __init__(self, bounds: Sequence[Bounds | None]) -> None:
+        known = [one if one and (one.decode.past or one.decode.state_bytes) else None for one in bounds]
+        self._free = np.array([one.free_bytes if one else np.inf for one in known])
+        self._state = np.array([one.decode.state_bytes / 2.0 if one else 1.0 for one in known])
+        past = [(d, each.bytes, each.reach_tokens) for d, one in enumerate(known) if one for each in one.decode.past]
+        owners, self._bytes, self._reach = np.array(past, dtype=np.float64).reshape(-1, 3).T
+        self._owners = owners.astype(np.intp)
+
+    def at(self, isl: float, osl: float) -> Array:
+        """For requests with a mean context of ISL + OSL / 2, shape (d,); an estimate."""
+        read = self._bytes * np.minimum(isl + osl / 2.0, self._reach)
+        result: Array = self._free / (np.bincount(self._owners, read, len(self._free)) + self._state)
         return result
 
 

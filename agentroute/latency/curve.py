@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, expm1, hypot, log, log1p
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.latency.bands import Bands
 from agentroute.latency.bounds import Bounds
 from agentroute.latency.layout import Axes, Hull, knots, lay_out
 from agentroute.latency.metric import TPOT, TTFT, Metric
@@ -105,37 +105,13 @@ class Curve:
         return float(np.exp(self.hull.axes[2][-1])) if self.is_measured else np.inf
 
     def support(self, isl: float, osl: float, n: float) -> float:
-        """How much of an answer at a load (logarithms) rests on measured cells, from 0.0 to 1.0."""
-        return self.hull.support(np.array([isl, osl, n])) if self.is_measured else 0.0
+        """``Bands.support`` of this curve alone."""
+        return float(Bands((self,)).support(isl, osl, np.array([n]))[0])
 
     def bands(self, load: tuple[float, float, float]) -> tuple[float, float]:
-        """Half the 80 % band of the mean TTFT and TPOT at ``load`` (logarithms), as fractions: a time lies between
-        ``mean / (1 + band)`` and ``mean * (1 + band)``."""
-        at = np.array(load)
-        ln_bands = TTFT.derived, TPOT.derived
-        if self.is_measured:
-            near, beyond, lone = self.hull.nearest(at), self.hull.outside(at), self.hull.lone(at)
-            ttft, tpot = (metric.ln_band(near, beyond, lone) for metric in (self.ttft, self.tpot))
-            ln_bands = hypot(ttft, self.queues.ln_jump(at)), tpot
-        ttft, tpot = (
-            expm1(hypot(ln_band, log1p(noise)) + waiting)
-            for ln_band, noise, waiting in zip(ln_bands, self.noise, self._ln_waiting(at), strict=True)
-        )
+        """``Bands.at`` of this curve alone, which takes longer than one of several does when asked again."""
+        ttft, tpot = Bands((self,)).at(load[0], load[1], np.array([load[2]]))[:, 0].tolist()
         return ttft, tpot
-
-    def _ln_waiting(self, load: Array) -> tuple[float, float]:
-        """By how much (logarithm) TTFT would be longer and TPOT shorter if only so many ran as were measured, or as the
-        memory holds, and the others waited for them to end (Little's law)."""
-        isl, osl, n = (exp(x) for x in load.tolist())
-        if self.bounds is None or n <= (room := self.bounds.room(isl, osl)):
-            return 0.0, 0.0
-        room = max(room, self.queues.most_n(load) if self.is_measured else 1.0)
-        if n <= room:
-            return 0.0, 0.0
-        loads = np.array([load, (load[0], load[1], log(room))])
-        ttft, (tpot, fewer) = float(self.ttft.ln_physics(loads)[0]), self.tpot.ln_physics(loads).tolist()
-        answers = 1.0 + (osl - 1.0) * exp(tpot - ttft)
-        return log1p(max(0.0, (1.0 - room / n) * answers)), max(0.0, tpot - fewer)
 
 
 _NO_TIMES: Array = np.empty((0, 0, 0))

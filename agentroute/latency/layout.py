@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,27 +55,65 @@ class Hull:
             measured[i, j, span[0] : span[-1] + 1] = True
         return cls((isl, osl, n), measured)
 
-    def outside(self, load: Array) -> Array:
-        """How far ``load`` (logarithms) lies outside on each axis, in doublings."""
-        result: Array = np.abs(load - self.nearest(load)) / _LN2
+
+class Hulls:
+    """The hulls of d deployments, each asked at a load of its own: ``loads`` of shape (3, d), logarithms of (isl, osl,
+    n). Outside of ``None`` lies nothing, and nothing rests on it."""
+
+    def __init__(self, hulls: Sequence[Hull | None]) -> None:
+        axes = [_NO_AXES if hull is None else hull.axes for hull in hulls]
+        ends = [_ENDLESS if hull is None else [(axis[0], axis[-1]) for axis in hull.axes] for hull in hulls]
+        self._first, self._last = np.array(ends).transpose(2, 1, 0)
+        # Knots of all axes in one row, isl of every deployment first; each axis is found at a shift of its own.
+        every = [one[axis] for axis in range(3) for one in axes]
+        lengths = np.array([len(axis) for axis in every]).reshape(3, -1)
+        self._knots = np.concatenate(every)
+        self._shift = _SHIFT * np.arange(lengths.size).reshape(lengths.shape)
+        self._shifted = self._knots + np.repeat(self._shift.ravel(), lengths.ravel())
+        self._begins = lengths.cumsum().reshape(lengths.shape) - lengths
+        self._gaps = lengths - 1
+        cells = [np.zeros((1, 1, 1), dtype=np.bool_) if hull is None else hull.measured for hull in hulls]
+        sizes = np.array([one.size for one in cells])
+        self._cells, self._cell = np.concatenate([one.ravel() for one in cells]), sizes.cumsum() - sizes
+        self._stride = np.stack([lengths[1] * lengths[2], lengths[2], np.ones_like(lengths[2])])
+
+    def nearest(self, loads: Array) -> Array:
+        """``loads``, brought inside."""
+        result: Array = np.minimum(np.maximum(loads, self._first), self._last)
         return result
 
-    def lone(self, load: Array) -> float:
-        """How much of the doubling from one request in flight to two lies between ``load`` and the measured ones: 1.0
-        for a lone request where only more were measured."""
-        return min(max(float(min(_LN2, self.axes[2][0]) - load[2]) / _LN2, 0.0), 1.0)
+    def outside(self, loads: Array) -> Array:
+        """How far ``loads`` lie outside on each axis, in doublings, shape (3, d)."""
+        result: Array = np.abs(loads - self.nearest(loads)) / _LN2
+        return result
 
-    def nearest(self, load: Array) -> Array:
-        """``load``, brought inside."""
-        inside = [min(max(x, axis[0]), axis[-1]) for x, axis in zip(load, self.axes, strict=True)]
-        return np.array(inside)
+    def lone(self, loads: Array) -> Array:
+        """How much of the doubling from one request in flight to two lies between ``loads`` and the measured ones,
+        shape (d,): 1.0 for a lone request where only more were measured."""
+        below = (np.minimum(self._first[2], _LN2) - loads[2]) / _LN2
+        result: Array = np.minimum(np.maximum(below, 0.0), 1.0)
+        return result
 
-    def support(self, load: Array) -> float:
-        """How much of a linear interpolation at ``load`` would rest on measured cells, from 0.0 to 1.0."""
-        if self.outside(load).max() > 1e-9:
-            return 0.0
-        isl, osl, n = (interpolating(axis, x[None])[0] for axis, x in zip(self.axes, load, strict=True))
-        return float(np.einsum("ijk,i,j,k->", self.measured, isl, osl, n))
+    def support(self, loads: Array) -> Array:
+        """How much of a linear interpolation at ``loads`` would rest on measured cells, shape (d,), from 0.0 to 1.0."""
+        place = self._shifted.searchsorted(loads + self._shift, side="right") - 1 - self._begins
+        place = np.minimum(np.maximum(place, 0), np.maximum(self._gaps - 1, 0))
+        further = np.minimum(place + 1, self._gaps)
+        below, above = self._knots.take(self._begins + place), self._knots.take(self._begins + further)
+        share = (loads - below) / np.where(above > below, above - below, 1.0)
+        share = np.where(above > below, share, 0.0)
+        weights, places = np.stack([1.0 - share, share]), np.stack([place, further]) * self._stride
+        corners = places[:, None, None, 0] + places[None, :, None, 1] + places[None, None, :, 2] + self._cell
+        rests = weights[:, None, None, 0] * weights[None, :, None, 1] * weights[None, None, :, 2]
+        result: Array = (rests * self._cells.take(corners)).sum(axis=(0, 1, 2))
+        result[self.outside(loads).max(axis=0) > 1e-9] = 0.0
+        return result
+
+
+_SHIFT = 1024.0
+"""Above any logarithm that can occur."""
+_ENDLESS = [(-np.inf, np.inf)] * 3
+_NO_AXES = (np.zeros(1),) * 3
 
 
 def knots(hull: Hull) -> Axes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import hypot
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,15 +122,25 @@ class Metric:
         """The logarithm of what the coefficients alone say."""
         return _ln_physics(self.kind.terms(np.exp(ln_loads)), self.coefficients, self.least)
 
-    def ln_band(self, ln_load: Array, doublings: Array, lone: float = 0.0) -> float:
-        """Half the 80 % band as a logarithm: at a load inside the measured ones (or the nearest of them), and so many
-        ``doublings`` (isl, osl, n) beyond it, of which ``lone`` lie between one request in flight and two."""
-        inside = self.kind.inside * self.spread * self.residual.doubt(ln_load)
-        jagged = max(1.0, self.spread / self.kind.spread) if self.kind.scaled else 1.0
-        isl, osl, n = (STEPS * doublings).tolist()
-        return inside + self.kind.step * jagged * hypot(isl, osl, n + self.kind.lone * lone)
+    @property
+    def inside(self) -> float:
+        """Half the 80 % band as a logarithm, at a load inside the measured ones, where doubt is 1."""
+        return self.kind.inside * self.spread
+
+    @property
+    def step(self) -> float:
+        """What each doubling beyond them adds."""
+        return self.kind.step * (max(1.0, self.spread / self.kind.spread) if self.kind.scaled else 1.0)
 
 
 def _ln_physics(terms: Array, coefficients: Array, least: Array) -> Array:
     result: Array = np.log(np.maximum(np.maximum(terms @ coefficients, terms @ least), _LEAST_MS))
+    return result
+
+
+def ln_physics(metrics: Sequence[Metric], ln_loads: Array) -> Array:
+    """The logarithms of what each of several says at a load of its own, shape (m, 3), by its coefficients alone."""
+    terms = metrics[0].kind.terms(np.exp(ln_loads))
+    said, least = (np.array([getattr(one, name) for one in metrics]) for name in ("coefficients", "least"))
+    result: Array = np.log(np.maximum(np.maximum((terms * said).sum(1), (terms * least).sum(1)), _LEAST_MS))
     return result

@@ -7,6 +7,7 @@ one, where the memory holds no more requests. Both widen the band, and move no p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -48,16 +49,32 @@ class Queues:
                     jumps.append((*load, low[2], high[2], growth))
         return cls(np.array(columns), np.array(jumps).reshape(-1, 5))
 
-    def ln_jump(self, load: Array) -> float:
-        """Half the band that neighbours on both sides of ``load`` (isl, osl, n) add to TTFT; 0 at measured loads."""
-        if not len(self.jumps):
-            return 0.0
-        isl, osl, low, high, growth = self.jumps.T
-        place = np.clip((load[2] - low) / (high - low), 0.0, 1.0)
-        width: Array = JUMP * growth * 4.0 * place * (1.0 - place)
-        return float((width * TTFT.kernel.alike(isl - load[0], osl - load[1])).max())
-
     def most_n(self, load: Array) -> float:
         """The greatest n measured at the isl and osl that are most like those of ``load``."""
         apart = TTFT.kernel.alike(self.columns[:, 0] - load[0], self.columns[:, 1] - load[1])
         return float(np.exp(self.columns[apart >= apart.max() - 1e-12, 2].max()))
+
+
+class Jumps:
+    """The jumps of d deployments, each asked at a load of its own; ``None`` has none."""
+
+    def __init__(self, queues: Sequence[Queues | None]) -> None:
+        jumps = [_NO_JUMPS if one is None else one.jumps for one in queues]
+        counts = np.array([len(one) for one in jumps])
+        self._owners, self._jumps = np.repeat(np.arange(len(counts)), counts), np.concatenate(jumps).T
+        self._with = np.flatnonzero(counts)
+        self._firsts = (counts.cumsum() - counts)[self._with]
+
+    def at(self, loads: Array) -> Array:
+        """Half the band that neighbours on both sides of ``loads``, shape (3, d), add to TTFT; 0 at measured ones."""
+        added: Array = np.zeros(loads.shape[1])
+        if len(self._with):
+            isl, osl, low, high, growth = self._jumps
+            own = loads.take(self._owners, axis=1)
+            place = np.minimum(np.maximum((own[2] - low) / (high - low), 0.0), 1.0)
+            width = JUMP * growth * 4.0 * place * (1.0 - place) * TTFT.kernel.alike(isl - own[0], osl - own[1])
+            added[self._with] = np.maximum.reduceat(width, self._firsts)
+        return added
+
+
+_NO_JUMPS: Array = np.empty((0, 5))

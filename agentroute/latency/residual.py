@@ -6,6 +6,7 @@ said by a kernel over the distances in ln isl, ln osl and ln n. The same sums sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,10 +45,14 @@ class Kernel:
     def __call__(self, a: Array, b: Array) -> Array:
         """Without noise, shape (len(a), len(b))."""
         apart = np.abs(a[:, None, :] - b[None, :, :])
-        isl, osl = self._alike(apart[..., 0] / self.isl_reach), self._alike(apart[..., 1] / self.osl_reach)
-        alike = isl * osl * self._alike(apart[..., 2] / self.own_n_reach)
+        return self.of(apart[..., 0], apart[..., 1], apart[..., 2])
+
+    def of(self, isl: Array, osl: Array, n: Array) -> Array:
+        """The same of loads that are so far apart on each axis."""
+        by_isl = self._alike(isl / self.isl_reach)
+        alike = by_isl * self._alike(osl / self.osl_reach) * self._alike(n / self.own_n_reach)
         if self.shared or self.by_isl:
-            alike += (self.shared + self.by_isl * isl) * self._alike(apart[..., 2] / self.n_reach)
+            alike += (self.shared + self.by_isl * by_isl) * self._alike(n / self.n_reach)
         return alike
 
     def alike(self, isl: Array, osl: Array) -> Array:
@@ -83,18 +88,54 @@ class Residual:
         result: Array = (self.kernel(loads, self.loads) + NOISE * own) @ self.weights
         return result
 
-    def doubt(self, load: Array) -> float:
-        """How unsure a new measurement at ``load`` is, as a standard deviation where that of a lone point is 1."""
-        shared = self.kernel(load[None, :], self.loads)[0]
-        left = self.kernel.total - float(shared @ self.inverse @ shared)
-        return float(np.sqrt(max(left, NOISE) / self.kernel.total))
-
     @property
     def surprises(self) -> Array:
-        """By point, how far its value is from what all others say of it, over how unsure they are (``doubt``)."""
+        """By point, how far its value is from what all others say of it, over how unsure they are (``Doubts``)."""
         certain = np.diag(self.inverse)
         result: Array = self.weights / certain * np.sqrt(certain * self.kernel.total)
         return result
+
+
+class Doubts:
+    """How unsure the residuals of d deployments are, each asked at a load of its own.
+
+    A deployment has one for each of ``kernels``, all at the same loads; of ``None`` nothing is known.
+    """
+
+    def __init__(self, residuals: Sequence[tuple[Residual, ...] | None], kernels: tuple[Kernel, ...]) -> None:
+        self._kernels = kernels
+        counts = [0 if own is None else len(own[0].loads) for own in residuals]
+        self._owners = np.repeat(np.arange(len(counts)), counts)
+        self._loads = np.concatenate([np.empty((0, 3)), *(own[0].loads for own in residuals if own is not None)]).T
+        self._groups = []
+        firsts, sizes = np.cumsum(counts) - counts, [-(-count // _TOGETHER) * _TOGETHER for count in counts]
+        for size in sorted(set(sizes) - {0}):
+            numbers = [d for d, own in enumerate(sizes) if own == size]
+            places = np.zeros((len(numbers), size), dtype=np.intp)
+            inverses = np.zeros((len(kernels), len(numbers), size, size))
+            for row, d in enumerate(numbers):
+                # Where there are fewer points, weights of 0 meet any other's place.
+                places[row, : counts[d]] = firsts[d] + np.arange(counts[d])
+                for kind, one in enumerate(residuals[d] or ()):
+                    inverses[kind, row, : counts[d], : counts[d]] = one.inverse
+            self._groups.append((np.array(numbers), places, inverses))
+
+    def at(self, loads: Array) -> Array:
+        """How unsure new measurements at ``loads``, shape (3, d), are, shape (kernels, d): as a standard deviation
+        where that of a lone point is 1."""
+        apart = np.abs(loads.take(self._owners, axis=1) - self._loads)
+        shared = np.array([kernel.of(*apart) for kernel in self._kernels])
+        total = np.array([[kernel.total] for kernel in self._kernels])
+        left = np.repeat(total, loads.shape[1], axis=1)
+        for numbers, places, inverses in self._groups:
+            each = shared.take(places, axis=1)
+            left[:, numbers] -= (np.matmul(inverses, each[..., None])[..., 0] * each).sum(axis=-1)
+        result: Array = np.sqrt(np.maximum(left, NOISE) / total)
+        return result
+
+
+_TOGETHER = 16
+"""Deployments are reckoned together whose points are as many, in multiples of this."""
 
 
 def inverse(kernel: Kernel, loads: Array) -> Array:

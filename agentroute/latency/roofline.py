@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import KvType, Unknown
 from agentroute.capacity.weights import QUANTISATIONS, WIDE, Quantisation
 from agentroute.latency import work
+from agentroute.latency.links import ACROSS_S, ALL_TO_ALL_S, Links, experts_near
 from agentroute.latency.work import ACTIVATION_BYTES, Work
 from agentroute.shape.accelerator import Accelerator, Dtype
 from agentroute.shape.model import Model
@@ -35,32 +37,6 @@ EXPERT_FLOPS_SHARE: dict[Dtype, float] = {"bf16": 0.4, "fp8": 0.24, "int8": 0.24
 holds whole, at 4,096 to 16,384 tokens, PyPI aiconfigurator-core 0.12.0, data/*/moe/*/*/moe_perf: bf16 0.44 on H200 and
 0.35 on B200; fp8 0.28 and 0.19; fp4 0.26 on B200. Split over 8, tensor-wise or by experts of uneven popularity, they
 reach about half of that, which is not counted. int8: assumed to be as fp8."""
-
-LINK_SHARE_INSIDE = 0.65
-"""Part of the link's bandwidth in its tight domain that collectives reach. All-reduces of 64 MiB over 2 to 8 H200 reach
-0.55-0.81, over B200 0.48-0.6 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf); DeepEP's combine
-over 8 H200 reaches 0.48, NCCL's all-to-all 0.69 (the same, wideep_deepep_ll_perf, nccl_perf)."""
-
-LINK_SHARE_ACROSS = 0.87
-"""The same across domains: DeepEP's combine over 16, 32 and 64 H200 sends 44 of 50 GB/s (PyPI aiconfigurator-core
-0.12.0, data/h200_sxm/comm/sglang/0.5.6.post2/wideep_deepep_ll_perf, 256 tokens). For all-reduces, too: assumed."""
-
-ALL_REDUCE_S = 5e-6
-"""Seconds of one all-reduce of next to nothing inside a tight domain, in a CUDA graph: 3-5 us over 2 to 8 H200, 5-7 us
-over B200 (PyPI aiconfigurator-core 0.12.0, data/*/comm/*/custom_allreduce_perf, vLLM, SGLang and TensorRT-LLM)."""
-
-ALL_TO_ALL_S = 13e-6
-"""Seconds of one dispatch or combine of next to nothing inside a tight domain: 12-16 us over 8 H200 (PyPI
-aiconfigurator-core 0.12.0, data/h200_sxm/comm/sglang/*/wideep_deepep_ll_perf)."""
-
-ACROSS_S = 12e-6
-"""Seconds that a collective takes longer when it leaves the tight domain: a dispatch of next to nothing over 16 H200
-takes 23 us, over 64 29 us (the same table). Taken for all-reduces, too: assumed."""
-
-HOST_S, HOST_GB_PER_S = 25e-6, 100.0
-"""Seconds that a collective takes longer where accelerators have no link of their own, so that copies pass the host:
-small all-reduces of NCCL over PCIe take 30 us and more (recalled; assumed). NVLink and xGMI of every shipped
-accelerator carry more than ``HOST_GB_PER_S``, PCIe 5.0 x16 carries 64."""
 
 HOP_S = 10e-6
 """Seconds of one hop between stages beyond its bytes. PyPI aiconfigurator-core 0.12.0, systems/*.yaml:
@@ -125,6 +101,41 @@ ByConcurrency = Callable[[float], Seconds]
 """Seconds at a concurrency, for requests of one size."""
 
 
+class Step(NamedTuple):
+    """A decode step at some concurrency, but for what the contexts of its sequences add to it, in seconds."""
+
+    weights_s: float
+    """Reading weights."""
+    mine: float
+    """How often what each sequence adds counts: sequences of one batch of one replica."""
+    experts_s: float
+    """Multiplying routed experts."""
+    all_reduce_s: float
+    all_to_all_inside_s: float
+    all_to_all_across_s: float
+    """As in ``Terms``."""
+    hops_s: float
+    """Hops between stages."""
+    late: float
+    """How many mean steps longer the stages take, as batches in flight wait for the slowest of them."""
+
+    def seconds(self, past_s: float, token_s: float, kernels_s: float) -> Seconds:
+        """The step where each sequence adds ``past_s`` of reading and ``token_s`` of multiplying."""
+        weights, mine, experts, reduce, inside, across, hops, late = self
+        kv, compute = mine * past_s, mine * token_s + experts
+        read = weights + kv
+        stage = (read if read > compute else compute) + reduce + inside + across + kernels_s
+        return weights, kv, compute, reduce, inside, across, hops + late * stage, kernels_s + STEP_S
+
+    def apart(self, kernels_s: float) -> float:
+        """What a stage's part in the step takes beside reading and multiplying, summed over the stages."""
+        return self.all_reduce_s + self.all_to_all_inside_s + self.all_to_all_across_s + kernels_s
+
+    def around(self, kernels_s: float) -> tuple[float, float]:
+        """How often reading or multiplying, whichever takes longer, counts in the step's total; and all the rest."""
+        return 1.0 + self.late, self.apart(kernels_s) * (1.0 + self.late) + self.hops_s + STEP_S
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """A deployment's work in seconds; everything that does not depend on the load is multiplied out.
@@ -185,7 +196,7 @@ class Roofline:
         peak = accelerator.dense_tflops
         if "bf16" not in peak:
             return Unknown(f"the accelerator {accelerator.name!r} lacks dense_tflops.bf16")
-        links = _Links.of(accelerator, sharding)
+        links = Links.of(accelerator, sharding)
         if isinstance(links, Unknown):
             return links
         flop_s = {dtype: 1 / (tflops * 1e12 * FLOPS_SHARE[dtype]) for dtype, tflops in peak.items()}
@@ -232,39 +243,39 @@ class Roofline:
 
     def decoding(self, context_tokens: float) -> ByConcurrency:
         """``decode`` at this context for many ``n``; what does not depend on ``n`` is multiplied out once."""
-        counted, byte_s, pp, dp = self.work, self.byte_s, self.pp, self.attention_dp
-        past_bytes, past_flops = counted.state_bytes, 0.0
-        for past in counted.past:
+        past_s, token_s = self.sequence(context_tokens)
+        step, kernels_s = self.step, self.work.kernels * KERNEL_S
+
+        return lambda n: step(n).seconds(past_s, token_s, kernels_s)
+
+    def step(self, n: float) -> Step:
+        """A decode step of ``n`` sequences in flight, but for what their contexts add to it."""
+        counted, pp, dp = self.work, self.pp, self.attention_dp
+        batch = n / pp if n > pp else 1.0
+        mine = batch / dp if batch > dp else 1.0
+        weight_bytes = counted.weight_bytes
+        for experts in counted.experts:
+            weight_bytes += experts.read_bytes(batch)
+        late = (n if n < pp else pp) * self.slowest_stage - 1.0
+        return Step(
+            weight_bytes * self.byte_s,
+            mine,
+            batch * self.expert_s,
+            self.reduce_s + mine * self.reduce_token_s,
+            self.inside_s + mine * self.inside_token_s,
+            self.across_s + mine * self.across_token_s,
+            self.hops_s + mine * self.hops_token_s,
+            late if late > 0.0 else 0.0,
+        )
+
+    def sequence(self, context_tokens: float) -> tuple[float, float]:
+        """Seconds that each sequence of a replica's batch adds to a decode step: reading its past, and multiplying."""
+        past_bytes, past_flops = self.work.state_bytes, 0.0
+        for past in self.work.past:
             tokens = past.read_tokens(context_tokens)
             past_bytes += past.bytes * tokens
             past_flops += past.decode_flops * tokens
-        past_s, kernels_s = past_bytes * byte_s, counted.kernels * KERNEL_S
-        token_s = self.token_s + self.head_s + past_flops * self.attention_flop_s
-        always_bytes, routed, expert_s = counted.weight_bytes, counted.experts, self.expert_s
-        reduce_s, reduce_token_s = self.reduce_s, self.reduce_token_s
-        inside_s, inside_token_s = self.inside_s, self.inside_token_s
-        across_s, across_token_s = self.across_s, self.across_token_s
-        hops_s, hops_token_s, slowest, fixed_s = self.hops_s, self.hops_token_s, self.slowest_stage, kernels_s + STEP_S
-
-        def at(n: float) -> Seconds:
-            batch = n / pp if n > pp else 1.0
-            mine = batch / dp if batch > dp else 1.0
-            weight_bytes = always_bytes
-            for experts in routed:
-                weight_bytes += experts.read_bytes(batch)
-            weights, kv, compute = weight_bytes * byte_s, mine * past_s, mine * token_s + batch * expert_s
-            reduce = reduce_s + mine * reduce_token_s
-            inside, across = inside_s + mine * inside_token_s, across_s + mine * across_token_s
-            pipeline = 0.0
-            if pp > 1:
-                pipeline = hops_s + mine * hops_token_s
-                # The batches in flight pass the slowest stage one after the other.
-                late = (n if n < pp else pp) * slowest - 1.0
-                if late > 0.0:
-                    pipeline += late * (max(weights + kv, compute) + reduce + inside + across + kernels_s)
-            return weights, kv, compute, reduce, inside, across, pipeline, fixed_s
-
-        return at
+        return past_bytes * self.byte_s, self.token_s + self.head_s + past_flops * self.attention_flop_s
 
     def prefill(self, tokens: float, cached_tokens: float = 0, n: float = 1) -> Terms:
         """Reading ``n`` prompts of ``tokens`` tokens that come at once, of which ``cached_tokens`` are in the KV.
@@ -327,55 +338,6 @@ class Roofline:
     def ttft_ms(self, isl: float, n: float) -> float:
         """Milliseconds to the first token of the last of ``n`` prompts of ``isl`` tokens that come at once."""
         return self.prefill(isl, 0, n).total_s * 1e3
-
-
-def experts_near(sharding: Sharding, domain: int) -> int:
-    """Expert ranks in the tight domain of the accelerator that has the fewest there, its own included."""
-    near = max(1, domain * sharding.ep // (sharding.tp * sharding.attention_dp))
-    return sharding.ep if near >= sharding.ep else sharding.ep % near or near
-
-
-@dataclass(frozen=True, slots=True)
-class _Links:
-    """What a byte costs between accelerators that fill tight domains of ``domain`` one after the other."""
-
-    domain: int
-    inside_byte_s: float
-    across_byte_s: float
-    host_s: float
-
-    @classmethod
-    def of(cls, accelerator: Accelerator, sharding: Sharding) -> _Links | Unknown:
-        domain = accelerator.tight_domain_accelerators
-        inside, across = accelerator.link_gb_per_s_inside, accelerator.link_gb_per_s_across
-        missing = f"the accelerator {accelerator.name!r} lacks link_gb_per_s_%s, and {sharding} needs it"
-        if inside is None and min(domain, sharding.accelerators) > 1:
-            return Unknown(missing % "inside")
-        if across is None and sharding.accelerators > domain:
-            return Unknown(missing % "across")
-        return cls(
-            domain,
-            1 / (inside * 1e9 * LINK_SHARE_INSIDE) if inside else 0.0,
-            1 / (across * 1e9 * LINK_SHARE_ACROSS) if across else 0.0,
-            HOST_S if inside is not None and inside < HOST_GB_PER_S else 0.0,
-        )
-
-    def all_reduce(self, ranks: int) -> tuple[float, float]:
-        """Seconds of an all-reduce of next to nothing, and of each byte.
-
-        2 (r - 1) / r bytes leave a rank for each byte; over several domains, each first sums inside, and then every
-        rank sends its part across (NCCL's rings use the network port of every rank likewise).
-        """
-        near = min(ranks, self.domain)
-        far = -(-ranks // near)
-        start_s = (ALL_REDUCE_S + self.host_s if ranks > 1 else 0.0) + (ACROSS_S if far > 1 else 0.0)
-        byte_s = 2 * (near - 1) / near * self.inside_byte_s + 2 * (far - 1) / far / near * self.across_byte_s
-        return start_s, byte_s
-
-    def hops_across(self, sharding: Sharding) -> int:
-        """Hops between stages where an accelerator sends to another domain."""
-        ranks = sharding.tp * sharding.attention_dp
-        return sum(i * ranks // self.domain != ((i + 2) * ranks - 1) // self.domain for i in range(sharding.pp - 1))
 
 
 def _dtypes(accelerator: Accelerator, quantisation: Quantisation) -> dict[work.Part, Dtype]:

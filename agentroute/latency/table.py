@@ -194,11 +194,6 @@ class CurveTable:
         result: Array = each[k, deployments] * (1.0 - share) + each[k + 1, deployments] * share
         return result
 
-    def support(self, d: int, ln_isl: float, ln_osl: float, ln_n: float) -> float:
-        """How much of deployment ``d``'s answer at a load rests on measured cells, from 0.0 to 1.0."""
-        curve = self.curves[d]
-        return 0.0 if curve is None else curve.support(ln_isl, ln_osl, ln_n)
-
     def _lone_ttft(self, ln_isl: float) -> Array:
         middle = self._osl_places[len(self._osl_places) // 2]
         alone: Array = np.log(self.at(ln_isl, middle, np.zeros(len(self.curves)))[0])

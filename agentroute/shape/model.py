@@ -229,9 +229,9 @@ class Model(Frozen):
     @property
     def has_experts(self) -> bool:
         """Whether a token passes only some of the weights of some layer."""
-        return any(isinstance(group.mlp, MoeMlp) for group in self.layers)
+        return "moe" in [group.mlp.kind for group in self.layers if group.mlp]
 
     @property
     def layer_count(self) -> int:
         """All layers, of every kind."""
-        return sum(group.count for group in self.layers)
+        return sum([group.count for group in self.layers])

@@ -17,12 +17,11 @@ FAULTS = frozenset(
         FailureKind.ENGINE_DEAD,
         FailureKind.INTERRUPTED,
         FailureKind.TIMEOUT,
-        FailureKind.OVERLOADED,
     }
 )
 """What a breaker is told of. A client's mistake (bad_request, auth, not_found, context_overflow) and a caller who left
-(cancelled) say nothing about the server and are never reported. A server that is full but serves answers others in
-between, so ``overloaded`` opens a breaker only where it turns everybody away."""
+(cancelled) say nothing about the server and are never reported. A server that is full (overloaded) is up: it is sent
+less, see ``throttle``."""
 FAILURES = 3
 """Faults in a row that open a breaker. Assumed."""
 WINDOW_S = 30.0
@@ -63,23 +62,25 @@ class Breaker:
         self._closed: NDArray[np.bool_] | None = None
         self._due = math.inf
 
-    def failed(self, pool: int, now: float) -> None:
-        """A call there ended with one of ``FAULTS``."""
+    def failed(self, pool: int, now: float) -> bool:
+        """A call there ended with one of ``FAULTS``; whether it opened the breaker, or opened it again."""
         time = self._steady(now)
         if (state := self._open.get(pool)) is not None:
             if time < state.probe_until:
                 open_s = min(2.0 * state.open_s, MAX_OPEN_S)
                 self._open[pool] = _Open(time + open_s, open_s)
                 self._reckon(time)
-            return
+                return True
+            return False
         faults = [at for at in self._faults.get(pool, ()) if time - at <= WINDOW_S]
         faults.append(time)
         if len(faults) < FAILURES:
             self._faults[pool] = faults
-            return
+            return False
         self._faults.pop(pool, None)
         self._open[pool] = _Open(time + OPEN_S, OPEN_S)
         self._reckon(time)
+        return True
 
     def reported_down(self, pool: int, now: float) -> None:
         """Somebody asked the server how it is: it cannot take a request. No call need fail to find that out."""

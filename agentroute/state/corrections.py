@@ -44,7 +44,6 @@ _BAND, _SURE = 1.28 * 1.25, 1.64 * 1.25
 """Half an 80 % band over the mean absolute deviation, of a normal scatter; and 95 %, one-sided."""
 FIRST_DEVIATION, LEAST_DEVIATION = 0.2, 0.05
 """Mean absolute deviation of a log-ratio: at first (an 80 % band of +-32 %), and at least. Assumed."""
-_LOADS = np.array(LOADS)
 _ALL = (len(CONTEXTS) + 1) * (len(LOADS) + 1)
 """The place of a deployment's overall ratio, after its regions."""
 _MEAN, _WEIGHT, _AT, _DEVIATION, _SERIES, _SERIES_SUM, _SEEN = range(7)
@@ -83,7 +82,6 @@ class Corrections:
         self._cells = np.zeros((2, deployments, _ALL + 1, 7))
         self._cells[..., _AT], self._cells[..., _DEVIATION] = -math.inf, FIRST_DEVIATION
         self._table = np.ones((len(CONTEXTS) + 1, 2, deployments, len(LOADS) + 1))
-        self._first = np.arange(deployments) * (len(LOADS) + 1)
         self._learnt = False
         self._due = math.inf
         self._steady = Steady()
@@ -125,14 +123,6 @@ class Corrections:
         """``table`` at one prompt length: shape (2 metrics, deployments, 3 load regions), or ``None``."""
         table = self.table(now)
         return None if table is None else table[context_region(isl)]
-
-    def at(self, isl: float, n: NDArray[np.float64], now: float) -> NDArray[np.float64] | None:
-        """Factors at a prompt length and at ``n`` in flight on each deployment, shape (2, deployments), or ``None``."""
-        if (factors := self.factors(isl, now)) is None:
-            return None
-        place = _LOADS.searchsorted(n, "right")
-        place += self._first
-        return factors.reshape(2, -1).take(place, 1)
 
     def drifting(self, now: float) -> list[Drift]:
         """Curves whose ratio is beyond 1.3 or below 1/1.3 with 95 % certainty, after ``DRIFT_SEEN`` requests there.

@@ -152,11 +152,6 @@ class Ledger:
             self.free(heapq.heappop(leaving)[2])
         return True
 
-    @property
-    def next_leaving(self) -> float | None:
-        """When the next hold is freed by ``settle``; ``None`` when none waits for it."""
-        return self._leaving[0][0] if self._leaving else None
-
     def free(self, hold: Hold) -> None:
         """Free a hold now; each hold is freed once."""
         less = hold.blocks

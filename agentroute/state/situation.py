@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
 from agentroute.compiled import CompiledFleet
+from agentroute.errors import FailureKind
 from agentroute.inputs import State
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
-from agentroute.state.breaker import Breaker
+from agentroute.state.breaker import FAULTS, Breaker
 from agentroute.state.corrections import METRICS, Corrections
 from agentroute.state.health import Health, Signs
 from agentroute.state.ledger import Hold, Ledger, Shared
 from agentroute.state.load import DOWN, Foreign, Load, Others
 from agentroute.state.prefills import Prefills, Reading
+from agentroute.state.throttle import Sent, Throttle
 from agentroute.task import Task
 
 Floats = NDArray[np.float64]
@@ -40,6 +42,8 @@ class Placed:
     n: float
     curve_ms: tuple[float, float]
     """TTFT and TPOT as the curves say, without the wait and before any correction."""
+    sent: Sent
+    """What the throttle noted of it."""
 
 
 class Situation:
@@ -49,7 +53,7 @@ class Situation:
         pools = len(fleet.pool_blocks)
         self._fleet = fleet
         self.ledger, self.foreign, self.breaker = Ledger.of(fleet.pool_blocks), Foreign(pools), Breaker(pools)
-        self.prefills = Prefills(pools)
+        self.prefills, self.throttle = Prefills(pools), Throttle()
         self.affinity, self.corrections = Affinity(fleet.cache_tokens), Corrections(len(fleet.deployments))
         self.health = Health(_pipelined(fleet))
         self.idle = State(np.zeros(pools), np.zeros(pools))
@@ -63,6 +67,8 @@ class Situation:
         ledger.settle(now)
         held, in_flight, total = self._both(now)
         own, up = ledger.total > 0, self.breaker.closed(now)
+        if self.throttle:
+            up = self.throttle.allowed(up, ledger.in_flight, now)
         if closed is None:
             up = np.zeros(len(held), dtype=np.bool_)
         elif closed:
@@ -96,8 +102,9 @@ class Situation:
         return self._both(now)[0]
 
     def group_state(self, task: Task, now: float, closed: frozenset[int] = frozenset()) -> State:
-        """What a group of tasks meets: no place for it where a server is only tried whether it is back."""
-        return self.state(task, now, closed | self.breaker.tripped())
+        """What a group of tasks meets: no place for it where a server is only tried whether it is back, or whether it
+        takes one more."""
+        return self.state(task, now, closed | self.breaker.tripped() | self.throttle.narrowed())
 
     def has_free(self, pool: int, blocks: float, now: float) -> bool:
         """Whether so many blocks can be taken there, in so many parts as one likes."""
@@ -118,6 +125,7 @@ class Situation:
         times = [float(a.ttft_ms[d] - (0.0 if a.wait_ms is None else a.wait_ms[d])), float(a.tpot_ms[d])]
         service_s = float(a.service_ms[d]) / 1_000.0
         self._passed(pool, now)
+        before = int(self.ledger.in_flight[pool])
         hold = self.ledger.take(
             pool,
             int(units),
@@ -138,8 +146,8 @@ class Situation:
         reading = self.prefills.sent(
             pool, float(a.prefill_ms[d]), now, budget_ms=budget_ms(a, d), turn_room_ms=turn_room_ms(a, d)
         )
-        probe = self.breaker.probe_started(pool, now)
-        return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]))
+        probe, sent = self.breaker.probe_started(pool, now), self.throttle.sent(pool, before, now)
+        return Placed(d, hold, reading, marks, probe, ask.isl, float(a.n_run[d]), (times[0], times[1]), sent)
 
     def _learnt(self, task: Task, marks: tuple[Mark, ...], now: float) -> tuple[Mark, ...]:
         """``marks`` with that of the parent's conversation as long as it is known to be: beyond it the prompt is the
@@ -158,20 +166,38 @@ class Situation:
         pool = placed.hold.pool
         self._passed(pool, now)
         self.prefills.ended(placed.reading, now)
-        if outcome is None:
-            if placed.probe:
-                self.breaker.probe_ended(pool)
-            return
-        if outcome.failed:
-            self.breaker.failed(pool, now)
+        if outcome is None or outcome.failure is not None:
+            self._failed(placed, outcome, now)
             return
         self.breaker.succeeded(pool)
+        self.throttle.answered(pool, placed.sent, now)
         for metric, predicted_ms in zip(METRICS, placed.curve_ms, strict=True):
             seen_ms = getattr(outcome, metric)
             if seen_ms is not None:
                 self.corrections.seen(placed.deployment, metric, placed.isl, placed.n, predicted_ms, seen_ms, now)
         if outcome.output_tokens:
             self.affinity.learn(pool, (), now, outcome.output_tokens)
+
+    def _failed(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
+        """Learn from a request that was not answered."""
+        pool, failure = placed.hold.pool, outcome and outcome.failure
+        if outcome is not None and failure == FailureKind.OVERLOADED:
+            others = int(self.ledger.in_flight[pool]) - 1
+            self.throttle.turned_away(pool, placed.sent, others, now, outcome.retry_after_s)
+        else:
+            self.throttle.ended(pool, placed.sent)
+        if failure in FAULTS:
+            opened = self.breaker.failed(pool, now)
+            if failure == FailureKind.ENGINE_DEAD or (opened and failure == FailureKind.UNAVAILABLE):
+                # What cannot be reached, again and again, starts anew: with an empty cache.
+                self.affinity.forget(pool)
+        elif placed.probe:
+            self.breaker.probe_ended(pool)
+
+    def begun(self, placed: Placed, now: float) -> None:
+        """Its first token came: its prompt is read, and the server has taken it."""
+        self.prefills.read(placed.reading, now)
+        self.throttle.answered(placed.hold.pool, placed.sent, now)
 
     def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
         """Take in what a running server says of itself."""
@@ -180,6 +206,7 @@ class Situation:
         self.health.reported(pool, load, now)
         if load.trouble in DOWN:
             self.breaker.reported_down(pool, now)
+            self.affinity.forget(pool)  # it starts anew: with an empty cache
         else:
             self.breaker.reported_up(pool, now)
         self.foreign.observe(

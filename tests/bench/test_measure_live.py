@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import pytest
 
 from agentroute.bench.plan import Grid, Load
 from agentroute.bench.prompts import Prompts
@@ -15,7 +16,7 @@ from agentroute.bench.walk import Budget, Walk
 from agentroute.bench.watch import Watch
 from agentroute.client import Client
 from agentroute.demo.embedded import EmbeddedServer
-from agentroute.demo.run import direct
+from agentroute.demo.run import adirect
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Point
 from agentroute.profile import Engine, Profile
@@ -32,7 +33,7 @@ def walk(server: EmbeddedServer, grid: Grid, *, seed: int, seconds: float) -> It
     profile = Profile(format=1, name="measured", engine=Engine(name="llamacpp"))
     alone = Deployment(name="measured", profile=profile, urls=(server.url,), adapter="llamacpp")
     with (
-        Client(Router(Fleet([alone])), transport=direct()) as client,
+        Client(Router(Fleet([alone])), transport=adirect()) as client,
         Watch(server.url, "llamacpp", transport=httpx.HTTPTransport()) as watch,
     ):
         yield Walk(client, "llamacpp", grid, Prompts(seed), Budget(seconds), noise=0.10, watch=watch)
@@ -58,6 +59,7 @@ def held(profile: Profile, seen: tuple[Point, ...]) -> list[bool]:
     return found
 
 
+@pytest.mark.alone
 def test_a_measured_curve_predicts_a_second_run_within_its_band(llama_split: EmbeddedServer) -> None:
     with (
         walk(llama_split, FIRST, seed=1, seconds=40.0) as first,

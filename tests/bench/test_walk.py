@@ -21,7 +21,7 @@ from agentroute.bench.result import measurement, notes_of, points
 from agentroute.bench.walk import BODY, Budget, Walk
 from agentroute.bench.watch import Watch
 from agentroute.client import Client
-from agentroute.demo.run import direct
+from agentroute.demo.run import adirect, direct
 from agentroute.errors import BackendError, FailureKind, UsageError
 
 GRID = Grid((32, 64), (5,), 1, 3)
@@ -111,7 +111,7 @@ def walking(
 ) -> Iterator[Walk]:
     with (
         Server(fake) as server,
-        Client(router(deployment(server.url)), transport=direct()) as client,
+        Client(router(deployment(server.url)), transport=adirect()) as client,
         Watch(server.url, "llamacpp", transport=direct()) as watch,
     ):
         yield Walk(client, "llamacpp", grid, Prompts(1), Budget(seconds, tokens), noise, watch=watch)
@@ -136,6 +136,7 @@ def test_every_anchor_becomes_a_point_of_the_length_that_was_asked_for() -> None
     assert first.ttft_ms.noise is not None and first.ttft_ms.p50 is not None and first.ttft_ms.p99 is None
 
 
+@pytest.mark.alone
 def test_ttft_ends_at_the_first_content_and_tpot_goes_by_tokens_not_chunks() -> None:
     """The stream begins with an empty delta after 10 ms, its content 40 ms later, two tokens a chunk."""
     with walking(Fake(chunk_s=0.04), Grid((32,), (9,), 1, 1)) as walk:
@@ -206,6 +207,7 @@ def test_a_server_that_does_not_count_tokens_cannot_be_measured() -> None:
         walk.run()
 
 
+@pytest.mark.alone
 def test_a_server_that_is_not_alone_is_noticed() -> None:
     with walking(Fake(strangers=2), Grid((32,), (5,), 1, 1)) as walk:
         walk.run()

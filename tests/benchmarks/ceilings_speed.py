@@ -14,7 +14,7 @@ from timing import line, per_call
 from agentroute.capacity.holding import Serving, hold
 from agentroute.capacity.kv import Unknown
 from agentroute.catalogue import shipped
-from agentroute.ceilings import Stand, binding, ceilings
+from agentroute.ceilings import Ceiling, Stand, binding, ceilings
 from agentroute.latency.rates import Workload
 from agentroute.latency.roofline import Roofline
 from agentroute.shape.sharding import Sharding
@@ -28,6 +28,20 @@ DEPLOYMENTS = (
 )
 SIZE = ("size", "deepseek-v3", "--accelerator", "h200_sxm", "--count", "16", "--context", "128000",
         "--concurrency", "64", "--weights", "fp8")  # fmt: skip
+
+
+SLOS: dict[str, dict[str, float]] = {
+    "": {},
+    "_with_slo": {"tpot_ms": 50.0},
+    "_with_slo_on_ttft": {"ttft_ms": 2_000.0},
+    "_with_all_slos": {"ttft_ms": 2_000.0, "tpot_ms": 50.0, "e2e_ms": 60_000.0},
+}
+
+
+def read(stand: Stand, workload: Workload) -> tuple[Ceiling | None, Ceiling | None]:
+    """All ceilings, and what a person reads of them: the binding one and the next, with their numbers."""
+    found = ceilings(stand, workload)
+    return found.binding, found.next
 
 
 def stands() -> list[Stand]:
@@ -47,12 +61,12 @@ def main() -> None:
     loads = [(sizes.randint(1, 512), sizes.randint(200, 100_000)) for _ in made]
     per_call("roofline.decode", [partial(one.decode, n, tokens) for one, (n, tokens) in zip(made, loads, strict=True)])
     per_call("roofline.prefill", [partial(one.prefill, t, n=n) for one, (n, t) in zip(made, loads, strict=True)])
-    for asked, slo_ms in product((ceilings, binding), (None, 50.0)):
+    for asked, (name, slos) in product((read, binding), SLOS.items()):
         calls = [
-            partial(asked, every[i % len(every)], Workload(tokens, 1_000, n, tpot_ms=slo_ms))
+            partial(asked, every[i % len(every)], Workload(tokens, 1_000, n, **slos))
             for i, (n, tokens) in enumerate(loads)
         ]
-        per_call(asked.__name__ if slo_ms is None else f"{asked.__name__}_with_slo", calls, batch=1)
+        per_call(("ceilings" if asked is read else "binding") + name, calls)
     line("agentroute size", 5, seconds=round(min(_command() for _ in range(5)), 3))
 
 

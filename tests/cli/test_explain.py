@@ -83,7 +83,37 @@ def test_a_record_of_another_fleet_names_what_differs() -> None:
     assert "deployment 'qwen3-32b/sglang-h100-tp2' has changed since" in ran.err
 
 
-def test_a_refusal_is_recorded_nowhere() -> None:
-    ran = agentroute("explain", "--context", "9000000", "--record", "one.json")
+REFUSED = ("--context", "3000", "--output", "200", "--ttft", "1ms", "--model", "qwen3-32b")
+
+
+def test_a_refusal_is_recorded_and_refused_again() -> None:
+    first = agentroute("explain", *REFUSED, "--record", "one.json")
+    assert first.code == 3
+    assert "wrote one.json" in first.err
+    again = agentroute("explain", *REPLAY, "one.json")
+    assert (again.code, again.out) == (3, first.out)
+    assert "would take it with a TTFT limit of" in first.out
+
+
+def test_a_refusal_that_the_command_line_got_wrong_is_recorded_nowhere() -> None:
+    ran = agentroute("explain", *REFUSED, "--record", "one.toml")
+    assert ran.code == 2
+    assert list(Path().iterdir()) == []
+
+
+def test_json_holds_the_record_of_a_refusal() -> None:
+    answer = agentroute("explain", *REFUSED, "--json").json
+    Path("one.json").write_text(json.dumps(answer["record"]))
+    again = agentroute("explain", *REPLAY, "one.json", "--json")
+    assert again.code == 3
+    assert {**again.json, "task": 0} == {**answer, "task": 0}
+    assert answer["changes"][0]["field"] == "ttft_ms"
+
+
+def test_an_answer_that_this_version_refuses_is_pointed_out() -> None:
+    record = agentroute("explain", *REFUSED, "--json").json["record"]
+    record["answer"]["deployment"] = "other"
+    Path("one.json").write_text(json.dumps(record))
+    ran = agentroute("explain", *REPLAY, "one.json")
     assert ran.code == 3
-    assert not Path("one.json").exists()
+    assert "says 'other'; this version refuses" in ran.err

@@ -107,6 +107,7 @@ def _answers(url: str) -> bool:
         return probe.connect_ex((host, int(port))) == 0
 
 
+@pytest.mark.alone
 def test_the_demo_routes_three_tasks_to_two_servers_and_stops_them(here: Path) -> None:
     ran = agentroute("demo", "--folder", "shown", "--json")
     assert ran.code == 0, ran.err

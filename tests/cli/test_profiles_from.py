@@ -447,3 +447,51 @@ def test_a_split_that_does_not_fit_the_servers_is_refused_with_both(
         ran = agentroute("init", server.url, "--ep", "3")
     assert ran.code == 2
     assert "ep must divide tp * attention_dp = 8, got 3 (the server says tp2 ep8 adp4)" in ran.err
+
+
+# ---- other runtimes
+
+
+@pytest.mark.parametrize(
+    ("server", "adapter", "engine", "engines", "pool"),
+    [
+        ("dynamo-1.6.1-two-workers", "dynamo", "dynamo", 2, (128, 16)),
+        ("trtllm-1.3", "trtllm", "trtllm", None, (1_000, 32)),
+        ("sglang-router-0.3.2", "sglang_router", "other", 2, None),
+        ("vllm-router-0.1.17", "vllm_router", "llamacpp", 2, None),
+    ],
+)
+def test_init_knows_every_runtime_and_the_doctor_agrees(
+    server: str,
+    adapter: str,
+    engine: str,
+    engines: int | None,
+    pool: tuple[int, int] | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded(server) as one:
+        ran = agentroute("init", one.url)
+        assert ran.code == 0, ran.err
+        checked = agentroute("doctor")
+    (declared,) = Config.load("agentroute.toml").deployments
+    (profile,) = (Profile.load(file) for file in (tmp_path / "profiles").iterdir())
+    assert (declared.adapter, profile.engine.name) == (adapter, engine)
+    assert (profile.limits.engines if profile.limits else None) == engines
+    assert (profile.pool and (profile.pool.blocks, profile.pool.block_tokens)) == pool
+    assert "wrong" not in checked.out
+
+
+def test_a_name_of_ones_own_is_known_by_what_was_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    listed = {"data": [{"id": "our-best", "root": "Qwen/Qwen3-32B", "owned_by": "vllm", "max_model_len": 1024}]}
+    with recorded(VLLM, **{"/v1/models": listed}) as server:
+        assert agentroute("profiles", "from-server", server.url, "--output", str(file)).code == 0
+    assert Profile.load(file).model == "qwen3-32b"
+
+
+def test_engines_and_prefix_caching_that_metrics_show_stand_in_the_limits() -> None:
+    with recorded("vllm-0.32.0-dp2", **{DEVELOPMENT: None}) as server:
+        ran = agentroute("profiles", "from-server", server.url)
+    assert "engines = 2\nprefix_caching = true\n" in ran.out

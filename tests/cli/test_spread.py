@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from console import agentroute
+from fleets import PROFILE
 
 GROUP = ("--context", "20000", "--output", "800", "--fanout", "200", "--model", "llama-3.1-70b")
 
@@ -52,6 +53,33 @@ def test_the_cheapest_split_by_a_deadline_is_cheaper_and_slower_than_the_quickes
     assert cheap["makespan_s"]["mean"] > quick["makespan_s"]["mean"]
 
 
+CONFIG = """\
+[[deployments]]
+name = "one"
+profile = "one.toml"
+base_url = "http://127.0.0.1:8001"
+"""
+
+
+def test_a_shared_prefix_is_held_once_where_prefix_caching_is_reported(tmp_path: Path) -> None:
+    """A pool of 4,096 blocks of 16 tokens; a request has 1,024 + 128 tokens, of which 896 are shared."""
+    config = tmp_path / "agentroute.toml"
+    config.write_text(CONFIG)
+    (tmp_path / "one.toml").write_text(PROFILE.replace("[limits]", "[limits]\nprefix_caching = true"))
+    group = ("spread", "--context", "1024", "--output", "128", "--fanout", "500", "--json")
+    apart, shared = agentroute(*group), agentroute(*group, "--shared-prefix", "896")
+    assert [ran.json["task"]["shared_prefix_tokens"] for ran in (apart, shared)] == [0, 896]
+    assert [ran.json["placements"][0]["most_at_once"] for ran in (apart, shared)] == [4_096 // 72, (4_096 - 56) // 16]
+    assert "prefix caching" not in apart.err + shared.err
+
+
+def test_where_no_prefix_caching_is_reported_it_is_said_that_each_holds_its_own() -> None:
+    ran = agentroute("spread", *GROUP, "--shared-prefix", "16000", "--json")
+    assert "no deployment reports prefix caching" in ran.err
+    placements = [agentroute("spread", *GROUP, "--json").json["placements"], ran.json["placements"]]
+    assert placements[0] == placements[1]
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -59,6 +87,12 @@ def test_the_cheapest_split_by_a_deadline_is_cheaper_and_slower_than_the_quickes
         (("--context", "20000", "--fanout", "0"), 2, "--fanout"),
         (("--context", "20000", "--fanout", "9", "--deadline", "5"), 2, "with its unit"),
         (("--context", "20000", "--fanout", "9", "--objective", "costs"), 2, "did you mean 'cost'?"),
+        (("--context", "20000", "--fanout", "9", "--shared-prefix", "-1"), 2, "--shared-prefix"),
+        (
+            ("--context", "20000", "--fanout", "9", "--shared-prefix", "20001"),
+            2,
+            "--shared-prefix must be at most the 20,000 tokens of --context, got 20,001",
+        ),
         (("--context", "9000000", "--fanout", "9"), 3, "no deployment can take any of 9 siblings"),
         (("--context", "20000", "--fanout", "9", "--deadline", "1ms"), 3, "cannot be done within the hard limit"),
     ],

@@ -39,18 +39,27 @@ def test_in_the_terminal_it_is_three_tables() -> None:
 
 
 def test_without_a_file_it_reads_the_one_of_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(COUNTS.parents[3])
-    assert agentroute("validate", "tokens", "--json").json["counts"]["samples"] == 64
+    checkout = tmp_path / "checkout"
+    table = few(checkout / COUNTS.relative_to(COUNTS.parents[3]).parent)
+    assert table.name == COUNTS.name
+    monkeypatch.chdir(checkout)
+    assert agentroute("validate", "tokens", "--json").json["counts"]["samples"] == 3
     monkeypatch.chdir(tmp_path)
     ran = agentroute("validate", "tokens")
     assert ran.code == 2
     assert "counts.csv" in ran.err.replace("\n", "")
 
 
-def test_of_one_tokenizer_and_a_few_samples_it_says_what_it_can(tmp_path: Path) -> None:
+def few(folder: Path) -> Path:
+    """Three samples, counted by one tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("english-1", "a few words"), ("english-2", "some more words here"), ("code-1", "f(x) = 1")):
-        (tmp_path / f"{name}.txt").write_text(text)
-    table = tmp_path / "counts.csv"
+        (folder / f"{name}.txt").write_text(text)
+    table = folder / "counts.csv"
     table.write_text("sample,mine\nenglish-1,3\nenglish-2,4\ncode-1,6\n")
-    data = agentroute("validate", "tokens", str(table), "--json").json
+    return table
+
+
+def test_of_one_tokenizer_and_a_few_samples_it_says_what_it_can(tmp_path: Path) -> None:
+    data = agentroute("validate", "tokens", str(few(tmp_path)), "--json").json
     assert data["summary"]["fingerprint"]["mine"]["classes"]["code"]["n"] == 1

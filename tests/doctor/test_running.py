@@ -10,6 +10,7 @@ from fleets import Clock, profile, task
 from agentroute.adapters.base import Load as Reported
 from agentroute.doctor.finding import Finding
 from agentroute.doctor.running import FULL_S, OVERRUNS, STALE_S, TOLD_S, at_this_moment, troubles
+from agentroute.errors import FailureKind
 from agentroute.fleet import Deployment, Fleet
 from agentroute.outcome import Outcome
 from agentroute.router import Router
@@ -204,7 +205,7 @@ def test_a_router_tells_of_a_server_that_is_away_first() -> None:
     clock = Clock()
     router = Router(Fleet([split(pp=4)]), clock=clock)
     run(router, clock, times=100)
-    run(router, clock, times=3, outcome=Outcome(failed=True))
+    run(router, clock, times=3, outcome=Outcome(failure=FailureKind.UNAVAILABLE))
     assert kinds(router) == ["breaker", "pipeline_idles"]
     clock.now += 10.0
     assert kinds(router) == ["breaker", "pipeline_idles"], "it may be tried again, but nobody has yet"

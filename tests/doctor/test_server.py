@@ -35,6 +35,7 @@ PROFILE = Profile(
         max_num_seqs=256,
         max_num_batched_tokens=8_192,
         kv_pool=KvPool(tokens=400_000, block_tokens=16),
+        prefix_caching=True,
         provenance=REPORTED,
     ),
     capabilities=Capabilities(offers={"tools": True, "vision": False}, provenance=REPORTED),
@@ -49,6 +50,7 @@ SERVER = Discovery(
     kv_pool=KvPool(tokens=400_000, block_tokens=16),
     sharding=Sharding(tp=4),
     engines=1,
+    prefix_caching=True,
     weights="fp8",
     kv="bfloat16",
     device="NVIDIA H100 80GB HBM3",
@@ -89,6 +91,7 @@ WRONG = [
     ({"sharding": Sharding(tp=8)}, "split", "wrong", (4, 8), "the server tp8"),
     ({"sharding": Sharding(tp=2, attention_dp=2)}, "split", "wrong", (4, 4), "the server tp2 adp2"),
     ({"sharding": None, "engines": 2}, "split", "wrong", (1, 2), "set sharding.attention_dp to 2"),
+    ({"prefix_caching": False}, "prefix_caching", "wrong", (), "as true, the server as false: a shared prefix"),
     ({"device": "NVIDIA H200"}, "accelerator", "wrong", (), 'set accelerator = "h200_sxm"'),
     ({"weights": "bfloat16"}, "weights_type", "wrong", (), "weights in fp8, the server bf16"),
     ({"kv": "fp8_e4m3"}, "kv_type", "wrong", (), 'set precision.kv = "fp8_e4m3"'),
@@ -115,6 +118,7 @@ UNSAID: list[tuple[str, dict[str, Any]]] = [
     ("max_num_seqs", {"max_num_seqs": 7}),
     ("max_num_batched_tokens", {"max_num_batched_tokens": 7}),
     ("kv_pool", {"kv_pool": KvPool(tokens=7, block_tokens=1)}),
+    ("prefix_caching", {"prefix_caching": False}),
     ("sharding", {"sharding": Sharding(tp=2), "engines": 2}),
     ("accelerator", {"device": "NVIDIA H200"}),
     ("precision", {"weights": "awq", "kv": "fp8"}),
@@ -261,3 +265,53 @@ def test_a_profile_of_what_a_server_said_agrees_with_it(
         capabilities=capabilities,
     )
     assert disagreements(deployment(profile_of("p", "http://one:8000", said)), said) == []
+
+
+# ---- several engines behind one address
+
+
+@pytest.mark.parametrize(
+    ("engines", "sharding", "pool", "told", "key"),
+    [
+        (2, None, True, None, ""),
+        (None, None, True, 1, "limits.engines"),
+        (3, None, False, 3, "limits.engines"),
+        (None, None, False, None, ""),
+        (None, Sharding(tp=4), True, 1, "sharding.attention_dp"),
+        (None, Sharding(tp=4, attention_dp=2), True, None, ""),
+        (2, Sharding(tp=4), True, None, ""),
+    ],
+)
+def test_engines_that_no_split_tells_are_counted_by_the_limits(
+    engines: int | None, sharding: Sharding | None, pool: bool, told: int | None, key: str
+) -> None:
+    kept = KvPool(tokens=400_000, block_tokens=16) if pool else None
+    limits = Limits(kv_pool=kept, engines=engines, provenance=REPORTED)
+    own = PROFILE.model_copy(update={"limits": limits, "sharding": sharding})
+    said = Discovery(models=("Qwen/Qwen3-32B",), engine="vllm", engines=2)
+    found = disagreements(deployment(own), said)
+    assert [finding.numbers for finding in found] == ([{"profile": told, "server": 2}] if told else [])
+    assert all(finding.text.endswith(f"; set {key} to 2") for finding in found)
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("served", "model", "kinds"),
+    [
+        ("sql", "qwen3-32b", []),
+        ("sql", "qwen3-8b", ["model"]),  # the base of the adapter is another model
+        ("gone", None, ["model"]),
+    ],
+)
+def test_an_adapter_is_held_against_its_base(served: str, model: str | None, kinds: list[str]) -> None:
+    said = replace(SERVER, models=("Qwen/Qwen3-32B", "sql"), parents={"sql": "Qwen/Qwen3-32B"})
+    found = disagreements(deployment(served_model=served), said, model=model)
+    assert [finding.kind for finding in found] == kinds
+
+
+def test_the_adapter_of_a_router_is_not_that_of_the_engine_behind_it() -> None:
+    said = replace(SERVER, wire="vllm_router")
+    assert [f.kind for f in disagreements(deployment(adapter="vllm"), said)] == ["adapter"]
+    assert disagreements(deployment(adapter="vllm_router"), said) == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
-from agentroute.latency.bounds import USABLE, Bounds
+from agentroute.latency.bounds import USABLE, Bounds, Rooms
 from agentroute.latency.closed_loop import ClosedLoop
 from agentroute.latency.curve import Curve
 from agentroute.latency.table import CurveTable
@@ -55,7 +55,7 @@ def test_of_a_dense_model_they_are_what_the_data_sheet_and_the_parameters_say() 
     ms = (weights + kv) / h200.memory_gb_per_s / 1e6
     assert least(bounds, (1_000, 200, 1), 50.0)[1] == pytest.approx(ms, rel=0.01)
     room = (USABLE * h200.memory_gib * 2**30 - weights) / kv
-    assert bounds.room(1_000, 200) == pytest.approx(room, rel=0.01)
+    assert Rooms([bounds]).at(1_000, 200)[0] == pytest.approx(room, rel=0.01)
 
 
 def test_only_those_that_decode_have_their_kv_read() -> None:
@@ -82,7 +82,8 @@ def test_twice_the_decode_workers_hold_twice_as_many_and_read_half_as_much() -> 
         group = Workers(workers=count, sharding=Sharding(tp=1))
         return loop(split=Disaggregated(prefill=Workers(sharding=TP8), decode=group)).bounds
 
-    assert workers(2).room(8_000, 100) == pytest.approx(2 * workers(1).room(8_000, 100))
+    twice, once = Rooms([workers(2), workers(1)]).at(8_000, 100)
+    assert twice == pytest.approx(2 * once)
     two, one = least(workers(2), (8_000, 100, 64), 1e-6)[1], least(workers(1), (8_000, 100, 32), 1e-6)[1]
     assert two == pytest.approx(one)
 

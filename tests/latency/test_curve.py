@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
 from agentroute.latency.curve import Curve
+from agentroute.latency.layout import Hulls
 from agentroute.latency.points import Measured, Point
 from agentroute.latency.table import CurveTable
 
@@ -134,7 +135,7 @@ def test_distance_is_counted_in_doublings_over_the_axes(load: tuple[int, int, in
     curve = Curve.fit(grid())
     assert curve is not None
     isl, osl, n = load
-    assert curve.hull.outside(np.log([isl, osl, n])).sum() == pytest.approx(doublings)
+    assert Hulls([curve.hull]).outside(np.log([[isl], [osl], [n]])).sum() == pytest.approx(doublings)
 
 
 def test_a_curve_of_irregular_points_takes_little_memory() -> None:

@@ -15,7 +15,7 @@ from agentroute.files import read_text
 from agentroute.latency.accuracy import Metric, Prediction, errors, predictions
 from agentroute.latency.curve import Curve
 from agentroute.latency.holdout import folds
-from agentroute.latency.layout import Hull
+from agentroute.latency.layout import Array, Hull, Hulls
 from agentroute.latency.records import parse
 
 DATA = Path(__file__).parents[1] / "data"
@@ -49,11 +49,14 @@ def test_the_doubling_from_one_to_two_in_flight_counts_for_more_than_the_next() 
         assert one - two > 1.3 * (two - four) > 0.0
 
 
+def lone(measured: Array, n: float) -> float:
+    return float(Hulls([Hull.of(measured)]).lone(np.log([[100.0], [10.0], [n]]))[0])
+
+
 def test_where_a_lone_request_was_measured_nothing_is_added() -> None:
-    assert Hull.of(np.log([[100, 10, 1], [100, 10, 8]])).lone(np.log([100, 10, 1])) == 0.0
+    assert lone(np.log([[100.0, 10.0, 1.0], [100.0, 10.0, 8.0]]), 1.0) == 0.0
 
 
 @pytest.mark.parametrize(("n", "least", "expected"), [(1, 2, 1.0), (1, 16, 1.0), (2, 16, 0.0), (math.sqrt(2), 2, 0.5)])
 def test_only_what_lies_between_one_and_two_in_flight_counts(n: float, least: float, expected: float) -> None:
-    hull = Hull.of(np.log([[100.0, 10.0, least], [100.0, 10.0, 64.0]]))
-    assert hull.lone(np.log([100.0, 10.0, n])) == pytest.approx(expected)
+    assert lone(np.log([[100.0, 10.0, least], [100.0, 10.0, 64.0]]), n) == pytest.approx(expected)

@@ -11,9 +11,11 @@ import pytest
 from fleets import point
 
 from agentroute.catalogue import shipped
+from agentroute.latency.bounds import Rooms
 from agentroute.latency.closed_loop import ClosedLoop
 from agentroute.latency.curve import Curve
 from agentroute.latency.points import Point
+from agentroute.latency.queueing import Jumps
 from agentroute.serving import loop_of
 from agentroute.shape.sharding import Sharding
 
@@ -38,7 +40,7 @@ def added(points: Sequence[Point], n: float, isl: float = 1_024) -> float:
     """What ``Queues`` adds to half the band of TTFT."""
     curve = Curve.fit(points)
     assert curve is not None
-    return curve.queues.ln_jump(np.log([isl, 512, n]))
+    return float(Jumps([curve.queues]).at(np.log(np.array([[isl], [512.0], [n]])))[0])
 
 
 def test_between_two_loads_with_a_knee_between_them_the_band_reaches_for_both() -> None:
@@ -69,7 +71,7 @@ def derived(isl: int) -> tuple[ClosedLoop, float]:
     """Llama 3.1 70B in 8 bits on one H200, which leaves little memory, and how many requests fit."""
     found = loop_of(shipped().model("llama-3.1-70b"), shipped().accelerator("h200_sxm"), Sharding(), "fp8")
     assert isinstance(found, ClosedLoop)
-    return found, found.bounds.room(isl, 512)
+    return found, float(Rooms([found.bounds]).at(isl, 512)[0])
 
 
 def smooth(isl: int, most: int) -> list[Point]:

@@ -14,22 +14,17 @@ from hypothesis import strategies as st
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.weights import QUANTISATIONS
 from agentroute.catalogue import shipped
-from agentroute.latency.rates import (
-    METRICS,
-    RATE_KINDS,
-    Metric,
-    RateKind,
-    Workload,
-    least_limit,
-    rate_limits,
-    settled,
-    times,
-)
+from agentroute.latency.compiled import Rates, settled
+from agentroute.latency.limits import told
+from agentroute.latency.rates import METRICS, RATE_KINDS, Metric, RateKind, RateLimit, Workload, times
 from agentroute.latency.roofline import Roofline
 from agentroute.latency.search import MOST, WORTH
 from agentroute.shape.sharding import Sharding
 
-SPLITS = [Sharding(tp=8), Sharding(pp=4), Sharding(tp=8, ep=8), Sharding(attention_dp=8, ep=8), Sharding(tp=2, pp=2)]
+SPLITS = [
+    Sharding(tp=8), Sharding(pp=4), Sharding(tp=8, ep=8), Sharding(attention_dp=8, ep=8), Sharding(tp=2, pp=2),
+    Sharding(pp=3), Sharding(pp=2, attention_dp=4, ep=4),
+]  # fmt: skip
 
 FIELDS: dict[RateKind, tuple[str, ...]] = {
     "weights_bandwidth": ("weights_s",),
@@ -49,6 +44,10 @@ def roofline(model: str, sharding: Sharding, accelerator: str = "h200_sxm") -> R
     )
     assert not isinstance(made, Unknown), made.reason
     return made
+
+
+def rate_limits(made: Roofline, workload: Workload) -> dict[RateKind, RateLimit]:
+    return Rates(made).limits(workload)
 
 
 def seconds(made: Roofline, workload: Workload, metric: Metric, n: int) -> float:
@@ -101,7 +100,9 @@ def test_every_limit_is_what_looking_at_every_concurrency_finds(
 def test_the_least_limit_alone_is_that_of_all() -> None:
     for split, slo_ms in product(SPLITS, (None, 5.0, 50.0)):
         made, workload = roofline("deepseek-v3", split), Workload(8_000, 1_000, 16, tpot_ms=slo_ms)
-        assert least_limit(made, workload) == next(iter(rate_limits(made, workload).items()))
+        found = Rates(made).least(workload)
+        alone = found[1], RateLimit(found[0], found[2], *told(found, workload.n))
+        assert alone == next(iter(rate_limits(made, workload).items()))
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentroute.capacity.kv import KvType, Unknown
 from agentroute.capacity.weights import QUANTISATIONS
 from agentroute.catalogue import shipped
+from agentroute.latency import links
 from agentroute.latency import roofline as constants
 from agentroute.latency.roofline import Roofline, Terms
 from agentroute.shape.accelerator import Dtype
@@ -135,8 +136,8 @@ def test_tensor_split_reads_an_eighth_and_sums_twice_a_layer() -> None:
     assert eighth.weights_s == pytest.approx(whole.weights_s / 8, rel=0.01)
     assert eighth.kv_s == pytest.approx(whole.kv_s / 8)
     assert eighth.compute_s == pytest.approx(whole.compute_s / 8, rel=0.02)
-    sent = 16 * 160 * 2 * 7 / 8 * 8_192 * 2 / (450e9 * constants.LINK_SHARE_INSIDE)
-    assert eighth.all_reduce_s == pytest.approx(160 * constants.ALL_REDUCE_S + sent)
+    sent = 16 * 160 * 2 * 7 / 8 * 8_192 * 2 / (450e9 * links.LINK_SHARE_INSIDE)
+    assert eighth.all_reduce_s == pytest.approx(160 * links.ALL_REDUCE_S + sent)
     assert (whole.all_reduce_s, eighth.all_to_all_inside_s, eighth.pipeline_s) == (0, 0, 0)
 
 
@@ -159,7 +160,7 @@ def test_fewer_sequences_than_stages_leave_stages_idle(n: int, working: float) -
 
 def test_a_token_hops_over_every_border_of_stages_and_back() -> None:
     """The 32 layers divide evenly, so hops are all that 4 stages cost."""
-    sent = 3 * 4_096 * 2 / (450e9 * constants.LINK_SHARE_INSIDE)
+    sent = 3 * 4_096 * 2 / (450e9 * links.LINK_SHARE_INSIDE)
     made = roofline("llama-3.1-8b", "h100_sxm", Sharding(pp=4))
     assert made.decode(4, 100).pipeline_s == pytest.approx(4 * constants.HOP_S + sent)
 
@@ -207,11 +208,11 @@ def test_sixteen_expert_ranks_pay_across_two_boxes_and_not_in_one_rack() -> None
         deepseek(Sharding(attention_dp=16, ep=16), name).decode(256, 4_000) for name in ("h200_sxm", "gb200")
     )
     sent = 256 / 16 * 2 * 58 * 8 * 7_168 * 2
-    inside, across = 450e9 * constants.LINK_SHARE_INSIDE, 50e9 * constants.LINK_SHARE_ACROSS
+    inside, across = 450e9 * links.LINK_SHARE_INSIDE, 50e9 * links.LINK_SHARE_ACROSS
     starts = 2 * 58
-    assert boxes.all_to_all_inside_s == pytest.approx(starts * constants.ALL_TO_ALL_S + sent * 7 / 16 / inside)
-    assert boxes.all_to_all_across_s == pytest.approx(starts * constants.ACROSS_S + sent * 8 / 16 / across)
-    assert rack.all_to_all_inside_s == pytest.approx(starts * constants.ALL_TO_ALL_S + sent * 15 / 16 / (2 * inside))
+    assert boxes.all_to_all_inside_s == pytest.approx(starts * links.ALL_TO_ALL_S + sent * 7 / 16 / inside)
+    assert boxes.all_to_all_across_s == pytest.approx(starts * links.ACROSS_S + sent * 8 / 16 / across)
+    assert rack.all_to_all_inside_s == pytest.approx(starts * links.ALL_TO_ALL_S + sent * 15 / 16 / (2 * inside))
     assert rack.all_to_all_across_s == 0
 
 
@@ -226,8 +227,8 @@ def test_across_two_boxes_the_all_to_all_grows_most_with_the_load_and_in_one_rac
 def test_an_all_reduce_over_two_boxes_sums_in_each_before_it_crosses() -> None:
     """Each of 8 ranks sends an eighth of the sum across: 2 x 1/2 of it."""
     two, one = llama(Sharding(tp=16)).decode(64, 1_000), llama(Sharding(tp=8)).decode(64, 1_000)
-    crossing = 64 * 160 * 8_192 * 2 / 8 / (50e9 * constants.LINK_SHARE_ACROSS)
-    assert two.all_reduce_s - one.all_reduce_s == pytest.approx(160 * constants.ACROSS_S + crossing)
+    crossing = 64 * 160 * 8_192 * 2 / 8 / (50e9 * links.LINK_SHARE_ACROSS)
+    assert two.all_reduce_s - one.all_reduce_s == pytest.approx(160 * links.ACROSS_S + crossing)
     assert llama(Sharding(tp=16), "gb200").decode(1, 1).all_reduce_s < two.all_reduce_s
 
 
@@ -243,7 +244,7 @@ def test_an_all_reduce_over_two_boxes_sums_in_each_before_it_crosses() -> None:
 )
 def test_hops_cross_where_the_next_stage_stands_in_another_domain(degrees: dict[str, int], crossing: int) -> None:
     made = llama(Sharding(**degrees))
-    inside, across = 1 / (450e9 * constants.LINK_SHARE_INSIDE), 1 / (50e9 * constants.LINK_SHARE_ACROSS)
+    inside, across = 1 / (450e9 * links.LINK_SHARE_INSIDE), 1 / (50e9 * links.LINK_SHARE_ACROSS)
     hops = degrees["pp"] - 1
     bytes_ = 8_192 * 2 / degrees.get("tp", 1)
     assert made.hops_token_s == pytest.approx(bytes_ * (crossing * across + (hops - crossing) * inside))
@@ -252,7 +253,7 @@ def test_hops_cross_where_the_next_stage_stands_in_another_domain(degrees: dict[
 def test_the_expert_rank_in_the_smaller_part_sends_most_across() -> None:
     """Of 12 ranks 8 stand in one box and 4 in the other, where 3 others are near and 8 are not."""
     made = deepseek(Sharding(attention_dp=12, ep=12))
-    inside, across = 450e9 * constants.LINK_SHARE_INSIDE, 50e9 * constants.LINK_SHARE_ACROSS
+    inside, across = 450e9 * links.LINK_SHARE_INSIDE, 50e9 * links.LINK_SHARE_ACROSS
     assert made.across_token_s / made.inside_token_s == pytest.approx(8 / across / (3 / inside))
 
 
@@ -275,7 +276,7 @@ def test_a_latent_is_read_whole_by_every_tensor_rank_and_divided_by_replicas_and
 
 def test_context_ranks_gather_queries_and_sum_outputs_in_every_layer() -> None:
     one, four = deepseek(Sharding(tp=8)).decode(1, 1), deepseek(Sharding(tp=8, dcp=4)).decode(1, 1)
-    assert four.all_reduce_s - one.all_reduce_s == pytest.approx(2 * 61 * constants.ALL_REDUCE_S)
+    assert four.all_reduce_s - one.all_reduce_s == pytest.approx(2 * 61 * links.ALL_REDUCE_S)
 
 
 def test_a_lone_sequence_gains_nothing_from_replicas() -> None:

@@ -10,6 +10,7 @@ from fleets import grid, point, points
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentroute.latency.bands import Bands
 from agentroute.latency.curve import Curve
 from agentroute.latency.points import Point
 from agentroute.latency.table import CurveTable
@@ -25,7 +26,7 @@ def answers(curves: list[Curve | None], load: Load) -> list[tuple[float, float]]
 
 
 def support(measured: tuple[Point, ...], isl: float, osl: float, n: float) -> float:
-    return CurveTable([Curve.fit(measured)]).support(0, math.log(isl), math.log(osl), math.log(n))
+    return float(Bands([Curve.fit(measured)]).support(math.log(isl), math.log(osl), np.log([n]))[0])
 
 
 @given(st.lists(points(most=6), min_size=1, max_size=4), loads, st.data())
@@ -58,7 +59,7 @@ def test_each_deployment_is_asked_at_its_own_load() -> None:
 @pytest.mark.parametrize("fleet", [[None], [None, None]])
 def test_a_fleet_without_a_curve_answers_unknown(fleet: list[Curve | None]) -> None:
     assert all(math.isnan(ttft) and math.isnan(tpot) for ttft, tpot in answers(fleet, (100, 100, 4)))
-    assert CurveTable(fleet).support(0, 1.0, 1.0, 1.0) == 0.0
+    assert not Bands(fleet).support(1.0, 1.0, np.ones(len(fleet))).any()
 
 
 @pytest.mark.parametrize("load", [(128, 64, 1), (1_000, 100, 10), (8_192, 512, 64), (128, 512, 64)])

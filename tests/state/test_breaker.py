@@ -24,10 +24,10 @@ def may_go(breaker: Breaker, now: float, pool: int = 0) -> bool:
     return closed is None or bool(closed[pool])
 
 
-def test_it_hears_of_servers_and_never_of_clients() -> None:
-    clients = {"bad_request", "auth", "not_found", "context_overflow", "cancelled"}
-    assert {kind.value for kind in FAULTS} | clients == {kind.value for kind in FailureKind}
-    assert not {kind.value for kind in FAULTS} & clients
+def test_it_hears_of_servers_that_fail_and_never_of_clients_or_of_a_server_that_is_full() -> None:
+    others = {"bad_request", "auth", "not_found", "context_overflow", "cancelled", "overloaded"}
+    assert {kind.value for kind in FAULTS} | others == {kind.value for kind in FailureKind}
+    assert not {kind.value for kind in FAULTS} & others
 
 
 # ---- closed
@@ -73,6 +73,13 @@ def test_it_stays_open_for_a_while_and_says_how_long() -> None:
     assert not may_go(breaker, 10.0 + OPEN_S - 0.01)
     assert may_go(breaker, 10.0 + OPEN_S)
     assert breaker.wait_s(0, 10.0 + OPEN_S) == 0
+
+
+def test_it_tells_when_it_opens_and_when_it_opens_again() -> None:
+    breaker = Breaker(1)
+    assert [breaker.failed(0, 0.0) for _ in range(FAILURES + 1)] == [False] * (FAILURES - 1) + [True, False]
+    breaker.probe_started(0, OPEN_S)
+    assert breaker.failed(0, OPEN_S)
 
 
 def test_calls_that_were_under_way_when_it_opened_do_not_open_it_longer() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentroute.assessment import of_load
 from agentroute.inputs import LOADS
 from agentroute.state.corrections import (
     DRIFT_SEEN,
@@ -48,8 +49,10 @@ def factor(
     n: float = 1,
     now: float = 0.0,
 ) -> float:
-    factors = corrections.at(isl, np.full(DEPLOYMENTS, float(n)), now)
-    return 1.0 if factors is None else float(factors[METRICS.index(metric), deployment])
+    factors = corrections.factors(isl, now)
+    if factors is None:
+        return 1.0
+    return float(of_load(factors, np.full(DEPLOYMENTS, float(n)))[METRICS.index(metric), deployment])
 
 
 def scattered(ratio: float, spread: float, *, seed: int, times: int) -> list[float]:
@@ -166,8 +169,8 @@ def test_load_regions_are_gathered_by_the_n_of_each_deployment() -> None:
         for k, in_flight in enumerate((1, 8, 80)):
             see(corrections, 0.6 + deployment / 2 + k / 10, deployment=deployment, n=in_flight)
     factors = corrections.factors(1_000, 0.0)
-    gathered = corrections.at(1_000, np.array([LOADS[0] - 0.5, LOADS[0], LOADS[1]]), 0.0)
-    assert factors is not None and gathered is not None
+    assert factors is not None
+    gathered = of_load(factors, np.array([LOADS[0] - 0.5, LOADS[0], LOADS[1]]))
     assert len(set(factors[1].ravel().tolist())) == 3 * DEPLOYMENTS
     assert gathered.tolist() == [[factors[metric, d, d] for d in range(DEPLOYMENTS)] for metric in (0, 1)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fleets import BLOCK, Clock, assert_nothing_is_held, fleet, grid, held, profile, task
 
-from agentroute.errors import NoFeasibleDeployment, PoolFull
+from agentroute.errors import FailureKind, NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
@@ -18,10 +18,11 @@ from agentroute.router import Router
 from agentroute.state.breaker import FAILURES, MAX_OPEN_S, OPEN_S
 from agentroute.state.load import Load
 from agentroute.state.situation import group_of, marks_of
+from agentroute.state.throttle import FIRST_S, MOST_S
 from agentroute.task import Task
 
 OK = Outcome(ttft_ms=60.0, tpot_ms=5.1)
-FAILED = Outcome(failed=True)
+FAILED = Outcome(failure=FailureKind.TIMEOUT)
 
 
 def two(p: Profile | None = None, **more: Any) -> Router:
@@ -229,6 +230,32 @@ def test_an_answer_in_between_ends_the_row() -> None:
     r.acquire(replace(task(), pin="a")).release()
 
 
+@pytest.mark.parametrize("trouble", ["unreachable", "dead"])
+def test_a_report_that_it_is_down_keeps_all_away_at_once_and_a_good_one_lets_one_try(trouble: Any) -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    r.acquire(replace(LONG, pin="a")).settle(Outcome(output_tokens=100))
+    r.observe("a", Load(trouble=trouble))
+    assert r.signs("a").closed_in_s == MAX_OPEN_S
+    with pytest.raises(PoolFull):
+        r.acquire(replace(task(), pin="a"))
+    r.observe("a", Load(running=0))
+    assert ttft_ms(r, LONG, "a") == pytest.approx(ttft_ms(r, LONG, "b"))  # it begins with an empty cache
+    lease = r.acquire(replace(task(), pin="a"))
+    with pytest.raises(PoolFull):
+        r.acquire(replace(task(), pin="a"))
+    lease.settle(OK)
+    r.acquire(replace(task(), pin="a")).release()
+
+
+@pytest.mark.parametrize("trouble", ["hidden", "mixed"])
+def test_a_server_whose_load_is_not_known_is_used_all_the_same(trouble: Any) -> None:
+    r = two(clock=Clock())
+    r.observe("a", Load(trouble=trouble))
+    assert r.signs("a").closed_in_s is None
+    r.acquire(replace(task(), pin="a")).release()
+
+
 def probe(r: Router, clock: Clock) -> Lease:
     """Let the first pause go by, and take the one call that may try."""
     failures(r, FAILURES)
@@ -278,6 +305,120 @@ def test_who_waits_for_a_server_that_is_down_is_placed_when_it_may_be_tried() ->
     assert r.pump() == [ticket]
 
 
+# ---- who is full
+
+
+FULL = Outcome(failure=FailureKind.OVERLOADED)
+
+
+def full(r: Router, there: int) -> list[Lease]:
+    """So many are in flight at ``a``, and one more is turned away."""
+    leases = [r.acquire(replace(task(), pin="a")) for _ in range(there)]
+    r.acquire(replace(task(), pin="a")).settle(FULL)
+    return leases
+
+
+def test_a_server_that_is_full_is_up_and_takes_the_next_when_one_is_done() -> None:
+    r = two(clock=Clock())
+    leases = full(r, 3)
+    with pytest.raises(PoolFull, match="it turned others away"):
+        r.acquire(replace(task(), pin="a"))
+    assert held(r, task()).deployment.name == "b"
+    leases.pop().settle(OK)
+    assert r.acquire(replace(task(), pin="a")).deployment.name == "a"
+
+
+def test_however_often_it_turns_somebody_away_its_breaker_stays_closed() -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    leases = full(r, 2)
+    for _ in range(4 * FAILURES):
+        clock.now += MOST_S
+        r.acquire(replace(task(), pin="a")).settle(FULL)
+        assert r._situation.breaker.is_closed(0)
+    leases.pop().settle(OK)
+    leases.append(r.acquire(replace(task(), pin="a")))
+
+
+def test_after_a_while_one_more_is_tried_and_its_first_token_says_that_it_was_taken() -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    leases = full(r, 2)
+    clock.now += FIRST_S
+    leases.append(r.acquire(replace(task(), pin="a")))
+    with pytest.raises(PoolFull):
+        r.acquire(replace(task(), pin="a"))
+    leases[-1].first_token()
+    leases.append(r.acquire(replace(task(), pin="a")))
+
+
+@pytest.mark.parametrize("outcome", [None, FAILED, Outcome(failure=FailureKind.BAD_REQUEST)])
+def test_a_try_that_told_nothing_of_the_room_lets_the_next_try(outcome: Outcome | None) -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    leases = full(r, 2)
+    clock.now += FIRST_S
+    tried = r.acquire(replace(task(), pin="a"))
+    tried.settle(outcome) if outcome else tried.release()
+    leases.append(r.acquire(replace(task(), pin="a")))
+
+
+def test_for_so_long_as_the_server_asks_nothing_is_sent() -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    r.acquire(replace(task(), pin="a")).settle(replace(FULL, retry_after_s=4.0))
+    ticket = r.queue(replace(task(), pin="a"))
+    clock.now += 3.9
+    assert r.pump() == []
+    clock.now += 0.1
+    assert r.pump() == [ticket]
+
+
+def test_a_full_server_that_is_tried_whether_it_is_back_tells_nothing_of_that() -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    probe(r, clock).settle(FULL)
+    assert not r._situation.breaker.is_closed(0)
+    clock.now += FIRST_S
+    r.acquire(replace(task(), pin="a")).settle(OK)
+    assert r._situation.breaker.is_closed(0)
+
+
+def test_a_group_goes_where_nobody_was_turned_away() -> None:
+    r = two(clock=Clock())
+    leases = full(r, 3)
+    leases.pop().settle(OK)
+    plan = r.spread(task(), fanout=12)
+    assert {placement.deployment for placement in plan.placements} == {"b"}
+
+
+# ---- who starts anew
+
+
+@pytest.mark.parametrize(
+    ("kind", "many", "gone"),
+    [
+        (FailureKind.ENGINE_DEAD, 1, True),
+        (FailureKind.UNAVAILABLE, FAILURES - 1, False),
+        (FailureKind.UNAVAILABLE, FAILURES, True),
+        (FailureKind.TIMEOUT, FAILURES, False),
+        (FailureKind.INTERRUPTED, FAILURES, False),
+        (FailureKind.OVERLOADED, 1, False),
+    ],
+)
+def test_what_was_warm_on_a_server_that_died_is_not_expected_any_more(kind: FailureKind, many: int, gone: bool) -> None:
+    clock = Clock()
+    r = two(clock=clock)
+    for name in ("a", "b"):
+        r.acquire(replace(LONG, pin=name)).settle(OK)
+    for _ in range(many):
+        r.acquire(replace(task(), pin="a")).settle(Outcome(failure=kind))
+    clock.now += MAX_OPEN_S
+    warm = r._situation.affinity.warm_tokens(marks_of(LONG), clock.now)
+    assert warm is not None and warm[1] > 0
+    assert bool(warm[0] == 0) is gone
+
+
 # ---- what is learnt
 
 
@@ -309,7 +450,7 @@ def test_a_correction_is_of_the_curve_and_is_not_fed_back() -> None:
 def test_a_failed_call_teaches_no_latency() -> None:
     r = Router(fleet(profile()), clock=Clock())
     before = r.decide(task()).tpot_ms
-    r.acquire(task()).settle(Outcome(failed=True, ttft_ms=1.0, tpot_ms=0.1, e2e_ms=10.0))
+    r.acquire(task()).settle(Outcome(failure=FailureKind.TIMEOUT, ttft_ms=1.0, tpot_ms=0.1, e2e_ms=10.0))
     assert r.decide(task()).tpot_ms == before
 
 
