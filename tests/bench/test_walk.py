@@ -20,7 +20,7 @@ from agentroute.bench.prompts import Prompts
 from agentroute.bench.result import measurement, notes_of, points
 from agentroute.bench.walk import BODY, Budget, Walk
 from agentroute.bench.watch import Watch
-from agentroute.client import Client
+from agentroute.client import Client, Retry
 from agentroute.demo.run import adirect, direct
 from agentroute.errors import BackendError, FailureKind, UsageError
 
@@ -111,7 +111,7 @@ def walking(
 ) -> Iterator[Walk]:
     with (
         Server(fake) as server,
-        Client(router(deployment(server.url)), transport=adirect()) as client,
+        Client(router(deployment(server.url)), retry=Retry(attempts=1), transport=adirect()) as client,
         Watch(server.url, "llamacpp", transport=direct()) as watch,
     ):
         yield Walk(client, "llamacpp", grid, Prompts(1), Budget(seconds, tokens), noise, watch=watch)
