@@ -16,16 +16,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentroute.client import AsyncClient as AsyncClient
     from agentroute.client import AsyncEvents as AsyncEvents
+    from agentroute.client import AsyncForwarded as AsyncForwarded
     from agentroute.client import Client as Client
     from agentroute.client import Events as Events
+    from agentroute.client import Forwarded as Forwarded
     from agentroute.client import Reply as Reply
+    from agentroute.client import Retry as Retry
     from agentroute.client import Seen as Seen
+    from agentroute.client import Session as Session
     from agentroute.client import Timeout as Timeout
     from agentroute.decision import Candidate as Candidate
     from agentroute.decision import Decision as Decision
     from agentroute.decision import Headroom as Headroom
     from agentroute.doctor.finding import Finding as Finding
     from agentroute.errors import AgentrouteError as AgentrouteError
+    from agentroute.errors import Attempt as Attempt
     from agentroute.errors import BackendError as BackendError
     from agentroute.errors import ConfigError as ConfigError
     from agentroute.errors import FailureKind as FailureKind
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     from agentroute.wire import Event as Event
     from agentroute.wire import Finished as Finished
     from agentroute.wire import ReasoningDelta as ReasoningDelta
+    from agentroute.wire import Restarted as Restarted
     from agentroute.wire import TextDelta as TextDelta
     from agentroute.wire import ToolCall as ToolCall
     from agentroute.wire import ToolCallDelta as ToolCallDelta
@@ -65,7 +71,9 @@ _HOME = {
     "AgentrouteError": "errors",
     "AsyncClient": "client",
     "AsyncEvents": "client",
+    "AsyncForwarded": "client",
     "AsyncWatcher": "watch",
+    "Attempt": "errors",
     "BackendError": "errors",
     "Candidate": "decision",
     "Client": "client",
@@ -80,6 +88,7 @@ _HOME = {
     "Finding": "doctor.finding",
     "Finished": "wire",
     "Fleet": "fleet",
+    "Forwarded": "client",
     "Group": "group",
     "Headroom": "decision",
     "Lease": "lease",
@@ -91,9 +100,12 @@ _HOME = {
     "ProfileError": "errors",
     "ReasoningDelta": "wire",
     "Reply": "client",
+    "Restarted": "wire",
+    "Retry": "client",
     "Route": "route",
     "Router": "router",
     "Seen": "client",
+    "Session": "client",
     "Slo": "task",
     "Spread": "spread",
     "Task": "task",
@@ -112,7 +124,9 @@ __all__ = [
     "AgentrouteError",
     "AsyncClient",
     "AsyncEvents",
+    "AsyncForwarded",
     "AsyncWatcher",
+    "Attempt",
     "BackendError",
     "Candidate",
     "Client",
@@ -127,6 +141,7 @@ __all__ = [
     "Finding",
     "Finished",
     "Fleet",
+    "Forwarded",
     "Group",
     "Headroom",
     "Lease",
@@ -138,9 +153,12 @@ __all__ = [
     "ProfileError",
     "ReasoningDelta",
     "Reply",
+    "Restarted",
+    "Retry",
     "Route",
     "Router",
     "Seen",
+    "Session",
     "Slo",
     "Spread",
     "Task",

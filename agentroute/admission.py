@@ -32,8 +32,8 @@ class Admission:
     Raises ``NoFeasibleDeployment`` at once for what can never be placed, ``PoolFull`` when ``timeout_s`` is over.
     """
 
-    def __init__(self, router: Router, task: Task, timeout_s: float | None) -> None:
-        self._router, self._timeout_s = router, timeout_s
+    def __init__(self, router: Router, task: Task, timeout_s: float | None, waited_s: float = 0.0) -> None:
+        self._router, self._timeout_s, self._waited_s = router, timeout_s, waited_s
         self._task = task
         self._ticket: Ticket | None = None
 
@@ -72,6 +72,10 @@ class Admission:
             raise
 
     async def __aenter__(self) -> Lease:
+        return await self.place()
+
+    async def place(self) -> Lease:
+        """Wait for the lease, which is then the caller's to release."""
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
@@ -109,7 +113,7 @@ class Admission:
     def _queued(self, wake: Callable[[], None]) -> Ticket:
         if self._ticket is not None:
             raise UsageError("the admission was entered already; ask for another")
-        self._ticket = self._router.queue(self._task, on_done=lambda _: wake())
+        self._ticket = self._router.queue(self._task, on_done=lambda _: wake(), waited_s=self._waited_s)
         return self._ticket
 
     def _late(self) -> PoolFull:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
-from agentroute.errors import BackendError, FailureKind, UsageError, shown
+from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
-from agentroute.sse import EventDecoder
-from agentroute.task import MAX_TOKENS, Task
+from agentroute.sse import EventDecoder, Named
 from agentroute.transport import MAX_ANSWER_BYTES, Target
 from agentroute.wire import (
     Answer,
@@ -21,7 +20,6 @@ from agentroute.wire import (
     Event,
     Finished,
     ReasoningDelta,
-    Request,
     TextDelta,
     ToolCall,
     ToolCallDelta,
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from agentroute.decision import Decision
     from agentroute.lease import Lease
 
-_LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
 _STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT)
 """After these, the server may not know yet that nobody listens."""
 
@@ -64,39 +61,6 @@ class Reply:
     raw: Mapping[str, Any]
     """The server's JSON, untouched; empty for a stream."""
     seen: Seen
-
-
-def prepare(
-    messages: Sequence[Mapping[str, Any]], task: Task | None, body: Mapping[str, Any] | None
-) -> tuple[Task, dict[str, Any]]:
-    """The task to acquire for, and the body to send: what is sent as the most output is what is held.
-
-    Without a task, one is made from the messages. The caller's mappings are left as they are.
-    Raises ``UsageError`` for messages or a body that are no such thing.
-    """
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise UsageError(f"messages must be a list of mappings, got {type(messages).__name__}")
-    for message in messages:
-        if not isinstance(message, Mapping):
-            raise UsageError(f"every message must be a mapping with a role and content, got {message!r:.80}")
-    if body is not None and not isinstance(body, Mapping):
-        raise UsageError(f"body must be a mapping of request fields, got {type(body).__name__}")
-    out = dict(body or {})
-    asked = [out[key] for key in _LIMITS if out.get(key) is not None]
-    for n in asked:
-        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TOKENS:
-            raise UsageError(f"a limit on the answer must be a whole number of tokens, at least 1, got {shown(n)}")
-    limit = max(asked, default=None)
-    if task is None:
-        tools = out.get("tools")
-        task = Task.from_messages(
-            messages, max_output_tokens=limit, tools=tools if isinstance(tools, list | tuple) else ()
-        )
-    elif limit is not None and (task.max_output_tokens is None or limit > task.max_output_tokens):
-        task = replace(task, max_output_tokens=limit)
-    if not asked and task.max_output_tokens is not None:
-        out["max_tokens"] = task.max_output_tokens
-    return task, out
 
 
 @dataclass(slots=True)
@@ -143,17 +107,19 @@ class Call:
     Raises ``UsageError`` when the deployment cannot be called: no URL, an unknown adapter, no key.
     """
 
-    def __init__(self, lease: Lease, *, streaming: bool, asked_at: float) -> None:
+    def __init__(self, lease: Lease, *, streaming: bool, waited_s: float) -> None:
         self.lease, self.streaming = lease, streaming
-        self._waited_s = time.perf_counter() - asked_at
-        self.deployment = lease.deployment
-        if lease.url is None:
+        self._waited_s = waited_s
+        self.decision, self.deployment = lease.decision, lease.deployment
+        if (url := lease.url) is None:
             raise UsageError(f"deployment {self.deployment.name!r} has no URL; it can be decided on, not called")
-        self.adapter = adapter(self.deployment.adapter)
-        self.target = Target.of(lease.url, self.deployment.api_key_env)
+        self.adapter = _adapter(self.deployment.adapter)
+        self.target = Target.of(url, self.deployment.api_key_env)
         self.ready: deque[Event] = deque()
         """Events that were received but not yet handed out."""
         self.reply: Reply | None = None
+        self.began = False
+        """Whether content came."""
         self._error: BackendError | None = None
         self._assembly = Assembly()
         self._decoder = EventDecoder()
@@ -164,10 +130,6 @@ class Call:
         self._failure: Outcome | None = None
         self.closed = False
         """Whether its lease was settled."""
-
-    def request(self, model: str, messages: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> Request:
-        """The chat request; raises ``UsageError`` when ``body`` overrides what is not its own."""
-        return self.adapter.chat(model, messages, body=body, stream=self.streaming)
 
     def sent(self) -> None:
         """The request leaves now."""
@@ -189,12 +151,16 @@ class Call:
             return error
         return BackendError(FailureKind.UNAVAILABLE, "answered in one piece though a stream was asked for", status=200)
 
-    def feed(self, chunk: bytes | None) -> None:
-        """Take in bytes of the stream; ``None``: it has ended. An error in it waits behind the events before it."""
+    def feed(self, chunk: bytes | None) -> bool:
+        """Take in bytes of the stream, ``None``: it has ended; whether there was an event in them.
+
+        An error in it waits behind the events before it.
+        """
         try:
-            self._feed(chunk)
+            return self._feed(chunk)
         except BackendError as error:
             self._error = error
+            return True
 
     def check(self) -> None:
         """Raise the error in the stream, or ``UsageError`` once its block has been left."""
@@ -203,26 +169,43 @@ class Call:
         if self.closed:
             raise UsageError("the stream is closed; take its events inside the `with` block")
 
-    @contextmanager
-    def located(self) -> Iterator[None]:
-        """A ``BackendError`` leaves with the deployment, the URL, and the text that had arrived."""
-        try:
-            yield
-        except BackendError as error:
-            self._over = error.kind not in _STILL_RUNNING
-            self._failure = Outcome(failure=error.kind, retry_after_s=error.retry_after_s)
-            raise BackendError(
-                error.kind,
-                self.target.hide(error.detail),
-                deployment=self.deployment.name,
-                url=self.target.shown,
-                status=error.status,
-                retry_after_s=error.retry_after_s,
-                text="".join(self._assembly.text),
-            ) from error.__cause__  # not the error itself: its words may hold the key
+    @property
+    def is_ended(self) -> bool:
+        """Whether the model has said why it stopped: only usage may be missing then."""
+        return self._assembly.finish_reason is not None
+
+    def broke(self, error: BackendError) -> None:
+        """The way broke, or the server fell silent. Raises ``error`` unless the answer was whole by then."""
+        if not self.is_ended or error.kind not in _STILL_RUNNING:
+            raise error
+        self._finish_stream()
+
+    def located(self, error: BackendError) -> BackendError:
+        """The error that it ended with, with the deployment, the URL, and the text that had arrived.
+
+        To be raised from the cause of ``error`` and not from itself: its words may hold the key.
+        """
+        self._over = error.kind not in _STILL_RUNNING
+        self._failure = Outcome(failure=error.kind, retry_after_s=error.retry_after_s)
+        return BackendError(
+            error.kind,
+            self.target.hide(error.detail),
+            deployment=self.deployment.name,
+            url=self.target.shown,
+            status=error.status,
+            retry_after_s=error.retry_after_s,
+            text="".join(self._assembly.text),
+        )
+
+    @property
+    def took_s(self) -> float:
+        """Seconds since it was sent; 0 before."""
+        return 0.0 if self._sent_at is None else time.perf_counter() - self._sent_at
 
     def settle(self) -> None:
         """Let go of the lease: at once when the server is done or was never asked, else after the runtime's delay."""
+        if self.closed:
+            return
         self.closed = True
         cut_short = self._sent_at is not None and not self._over
         after_s = self.adapter.release_delay_s(streaming=self.streaming) if cut_short else 0.0
@@ -233,24 +216,30 @@ class Call:
         else:
             self.lease.release(after_s)
 
-    def _feed(self, chunk: bytes | None) -> None:
+    def _feed(self, chunk: bytes | None) -> bool:
+        if self.reply is not None:
+            return False
         if chunk is not None:
             self._bytes += len(chunk)
             if self._bytes > MAX_ANSWER_BYTES:
                 raise BackendError(FailureKind.INTERRUPTED, f"the stream passed {MAX_ANSWER_BYTES >> 20} MiB")
-        for data in self._decoder.flush() if chunk is None else self._decoder.feed(chunk):
-            if data.strip() == "[DONE]":
+        found = self._decoder.flush() if chunk is None else self._decoder.feed(chunk)
+        for data in found:
+            if len(data) < 16 and data.strip() == "[DONE]":
                 self._finish_stream()
-                return
-            for event in self.adapter.events(data):
-                if self._assembly.add(event) and self._ttft_s is None:
-                    self._ttft_s = self._elapsed_s()
+                return True
+            named = data.event if isinstance(data, Named) else ""
+            for event in self.adapter.events(data, None, named):
+                if self._assembly.add(event) and not self.began:
+                    self.began = True
+                    self._ttft_s = self.took_s
                     self.lease.first_token()
                 self.ready.append(event)
         if chunk is None:
             if self._assembly.finish_reason is None:
                 raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
             self._finish_stream()
+        return bool(found)
 
     def _finish_stream(self) -> None:
         self.lease.settle(_outcome(self._finish(self._assembly.completion())))
@@ -263,14 +252,11 @@ class Call:
             reasoning=answer.reasoning,
             finish_reason=answer.finish_reason,
             usage=answer.usage,
-            decision=self.lease.decision,
+            decision=self.decision,
             raw=answer.raw,
-            seen=Seen(self._ttft_s, self._elapsed_s(), self._waited_s),
+            seen=Seen(self._ttft_s, self.took_s, self._waited_s),
         )
         return self.reply
-
-    def _elapsed_s(self) -> float:
-        return time.perf_counter() - (self._sent_at or 0.0)
 
 
 def _outcome(reply: Reply) -> Outcome:
@@ -290,6 +276,8 @@ def _outcome(reply: Reply) -> Outcome:
     )
 
 
+_adapter = cache(adapter)
+"""They hold nothing, so one of each will do."""
 _ENOUGH = 8
 """Output tokens from which on their mean time says something; assumed."""
 

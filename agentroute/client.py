@@ -1,115 +1,319 @@
-"""The clients: choose, call, settle.
-
-Nothing is retried and nothing is sent twice: a failure is classified, and the caller decides. Only a full pool is
-waited for, since nothing has been sent by then.
-"""
+"""The clients: choose, call, settle, and try elsewhere what fails."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx
-from tenacity import AsyncRetrying, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from agentroute.call import Call, Reply, Seen, prepare
-from agentroute.errors import BackendError, FailureKind, PoolFull, UsageError
-from agentroute.probe import aconverse, converse
+from agentroute.call import Reply, Seen
+from agentroute.counting import Counting
+from agentroute.errand import Errand, Messages
+from agentroute.errors import BackendError
+from agentroute.passage import Means, Passage
+from agentroute.patience import Timeout
+from agentroute.pools import Pools, Wire
+from agentroute.portal import Portal
+from agentroute.session import Session
 from agentroute.task import Task
-from agentroute.transport import (
-    HEADERS,
-    LIMITS,
-    Timeout,
-    aread,
-    asend,
-    environment,
-    failures,
-    read,
-    send,
-)
-from agentroute.wire import Answer, Event, Request
+from agentroute.tries import Budget, Retry
+from agentroute.trip import Trip
+from agentroute.wire import Event, Restarted
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
-    from agentroute.lease import Lease
     from agentroute.router import Router
 
-__all__ = ["AsyncClient", "AsyncEvents", "Client", "Events", "Reply", "Seen", "Timeout"]
+__all__ = [
+    "AsyncClient",
+    "AsyncEvents",
+    "AsyncForwarded",
+    "Client",
+    "Events",
+    "Forwarded",
+    "Reply",
+    "Retry",
+    "Seen",
+    "Session",
+    "Timeout",
+]
 
-Messages = Sequence[Mapping[str, Any]]
-
-_DRAIN = 4
-"""Chunks that are read after the end of a stream, so that its connection can be used again."""
+Resume = Literal["restart"] | None
+T = TypeVar("T")
 
 
-class Client:
-    """Chooses a deployment for every chat, calls it and settles; usable from several threads.
+class AsyncClient:
+    """Chooses a deployment for every chat, calls it and settles; what fails goes to the next candidate.
 
-    ``timeout`` is how long to wait, ``transport`` httpx's own, for tests. Proxies and certificates come from the
-    environment; redirects are not followed. Close it, or use it as a context manager.
+    ``timeout`` is how long to wait, ``retry`` how hard a call is tried. ``transport``: ``"aiohttp"`` (extra ``fast``),
+    ``"httpx"``, ``"auto"`` (the first where it is installed and the environment names no proxy), or one of httpx's own,
+    for tests. Proxies and certificates come from the environment; redirects are not followed. Close it, or use it as a
+    context manager.
     """
 
     def __init__(
-        self, router: Router, *, timeout: Timeout | None = None, transport: httpx.BaseTransport | None = None
+        self,
+        router: Router,
+        *,
+        timeout: Timeout | None = None,
+        retry: Retry | None = None,
+        transport: httpx.AsyncBaseTransport | Wire = "auto",
     ) -> None:
-        self.router, self.timeout = router, timeout or Timeout()
-        self._transport = transport
-        self._client: httpx.Client | None = None
-        self._closed = False
-        self._models: dict[str, str] = {}
-        self._lock = threading.Lock()
+        self.router, self.timeout, self.retry = router, timeout or Timeout(), retry or Retry()
+        self._means = Means(
+            router,
+            sum(max(1, len(deployment.urls)) for deployment in router.fleet.deployments) > 1,
+            Pools(self.timeout, transport),
+            self.timeout,
+            self.retry,
+            Budget(self.retry.share),
+            Counting(router),
+        )
 
-    def chat(self, messages: Messages, *, task: Task | None = None, body: Mapping[str, Any] | None = None) -> Reply:
-        """Ask and wait for the whole answer.
+    async def chat(
+        self,
+        messages: Messages,
+        *,
+        task: Task | None = None,
+        body: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask and wait for the whole answer. Cancelling it closes the connection at once.
 
         ``body`` holds further request fields (``tools``, ``temperature``, ...), passed through untouched. Without a
-        ``task``, one is made from the messages. Raises ``NoFeasibleDeployment``, ``PoolFull`` (after
-        ``timeout.queue_s``), ``BackendError`` or ``UsageError``.
+        ``task``, one is made from the messages. ``session`` is the conversation that it is a step of, ``retried`` how
+        often the caller has sent it before (``x-stainless-retry-count``). Raises ``NoFeasibleDeployment``, ``PoolFull``
+        (after ``timeout.queue_s``), ``BackendError`` with every attempt, or ``UsageError``.
         """
-        task, fields = prepare(messages, task, body)
-        with self._call(task, streaming=False) as call, call.located():
-            request = self._http_request(call, call.request(self._model(call), messages, fields))
-            call.sent()
-            with failures(self.timeout):
-                answer = send(self._http(), request)
-            return call.answered(answer)
+        errand = Errand.of(
+            messages,
+            task,
+            body,
+            streaming=False,
+            counting=self._means.counting,
+            session=session,
+            retried=retried,
+        )
+        passage = await Trip(self._means, errand).begin()
+        await passage.close()
+        reply = passage.call.reply
+        assert reply is not None
+        return reply
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        messages: Messages,
+        *,
+        task: Task | None = None,
+        body: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        resume: Resume = None,
+    ) -> AsyncIterator[AsyncEvents]:
+        """Ask, wait for the first content, and take the answer as it comes. Leaving the block cancels what is left.
+
+        Arguments and errors as for ``chat``. What fails before the first content goes to the next candidate; what fails
+        after it is raised while iterating, with what came so far. ``resume="restart"``: it begins anew elsewhere after
+        a ``Restarted`` event, which voids those before it.
+        """
+        errand = Errand.of(
+            messages,
+            task,
+            body,
+            streaming=True,
+            counting=self._means.counting,
+            session=session,
+            retried=retried,
+            resume=resume,
+        )
+        trip = Trip(self._means, errand)
+        events = AsyncEvents(trip, await trip.begin())
+        try:
+            yield events
+        finally:
+            await events._passage.close()
+
+    @asynccontextmanager
+    async def forward(
+        self, body: bytes, *, task: Task | None = None, session: Session | None = None, retried: int = 0
+    ) -> AsyncIterator[AsyncForwarded]:
+        """Send a chat request as it came in, bytes for bytes where nothing in it need change, and take the bytes back.
+
+        Whether it streams stands in the body. Errors as for ``stream``.
+        """
+        errand = Errand.forwarded(body, task, counting=self._means.counting, session=session, retried=retried)
+        passage = await Trip(self._means, errand).begin()
+        try:
+            yield AsyncForwarded(passage)
+        finally:
+            await passage.close()
+
+    async def aclose(self) -> None:
+        """Close every connection, for good."""
+        await self._means.pools.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class AsyncEvents:
+    """The events of a stream, once; then ``reply`` holds the whole answer."""
+
+    def __init__(self, trip: Trip, passage: Passage) -> None:
+        self._trip, self._passage = trip, passage
+
+    @property
+    def decision(self) -> Decision:
+        """Why this deployment was chosen."""
+        return self._passage.call.decision
+
+    @property
+    def reply(self) -> Reply | None:
+        """The whole answer; ``None`` until the last event has been received."""
+        return None if self._passage.call.ready else self._passage.call.reply
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        ready = self._passage.call.ready or await self._more()
+        if not ready:
+            raise StopAsyncIteration
+        return ready.popleft()
+
+    async def _batch(self) -> deque[Event]:
+        """All events that are there."""
+        ready = await self._more()
+        taken = ready.copy()
+        ready.clear()
+        return taken
+
+    async def _more(self) -> deque[Event]:
+        """The events that are there, at least one; none at the end."""
+        while not (call := self._passage.call).ready:
+            if call.reply is not None:
+                await self._passage.drain()
+                break
+            try:
+                await self._passage.read_on()
+            except BackendError as error:
+                self._passage = await self._trip.anew(error, self._passage)
+                self._passage.call.ready.appendleft(Restarted())
+        return call.ready
+
+
+class AsyncForwarded:
+    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say."""
+
+    def __init__(self, passage: Passage) -> None:
+        self._passage = passage
+        assert passage.head is not None
+        self.status = passage.head.status_code
+        """The HTTP status: 200."""
+        self.headers: Mapping[str, str] = passage.head.headers
+        """The server's headers."""
+
+    @property
+    def decision(self) -> Decision:
+        """Why this deployment was chosen."""
+        return self._passage.call.decision
+
+    @property
+    def reply(self) -> Reply | None:
+        """The whole answer, once all of its bytes were taken."""
+        return self._passage.call.reply
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        passage = self._passage
+        if passage.answer is not None:
+            yield passage.answer.body
+            return
+        raw = passage.raw
+        assert raw is not None
+        while True:
+            while raw:
+                passage.call.ready.clear()  # nobody takes events here
+                yield raw.popleft()
+            if passage.call.reply is not None:
+                await passage.drain()
+                if not raw:
+                    return
+            else:
+                await passage.read_on()
+
+
+class Client:
+    """The sync twin of ``AsyncClient``: the same arguments and methods; usable from several threads.
+
+    Its calls run on an event loop in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        timeout: Timeout | None = None,
+        retry: Retry | None = None,
+        transport: httpx.AsyncBaseTransport | Wire = "auto",
+    ) -> None:
+        self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport)
+        self.router, self.timeout, self.retry = router, self._inner.timeout, self._inner.retry
+        self._portal = Portal(self._inner._means.pools.aclose)
+
+    def chat(
+        self,
+        messages: Messages,
+        *,
+        task: Task | None = None,
+        body: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask and wait for the whole answer; see ``AsyncClient.chat``."""
+        return self._portal.run(self._inner.chat(messages, task=task, body=body, session=session, retried=retried))
 
     @contextmanager
     def stream(
-        self, messages: Messages, *, task: Task | None = None, body: Mapping[str, Any] | None = None
+        self,
+        messages: Messages,
+        *,
+        task: Task | None = None,
+        body: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        resume: Resume = None,
     ) -> Iterator[Events]:
-        """Ask and take the answer as it comes. Leaving the block cancels what is left of it, and settles.
-
-        Arguments and errors as for ``chat``; errors inside the stream are raised while iterating.
-        """
-        task, fields = prepare(messages, task, body)
-        with self._call(task, streaming=True) as call:
-            with call.located():
-                request = self._http_request(call, call.request(self._model(call), messages, fields))
-                call.sent()
-                with failures(self.timeout):
-                    response = self._http().send(request, stream=True)
+        """Ask, wait for the first content, and take the answer as it comes; see ``AsyncClient.stream``."""
+        opened = self._inner.stream(messages, task=task, body=body, session=session, retried=retried, resume=resume)
+        with self._entered(opened) as inner:
+            events = Events(self._portal, inner)
             try:
-                with call.located():
-                    if not _is_stream(response):
-                        with failures(self.timeout):
-                            answer = read(response)
-                        raise call.not_a_stream(answer)
-                yield Events(call, response, self.timeout)
+                yield events
             finally:
-                response.close()
+                events._ready.clear()
+
+    @contextmanager
+    def forward(
+        self, body: bytes, *, task: Task | None = None, session: Session | None = None, retried: int = 0
+    ) -> Iterator[Forwarded]:
+        """Send a chat request as it came in and take the bytes back; see ``AsyncClient.forward``."""
+        with self._entered(self._inner.forward(body, task=task, session=session, retried=retried)) as answer:
+            yield Forwarded(self._portal, answer)
 
     def close(self) -> None:
         """Close every connection, for good."""
-        with self._lock:
-            self._closed = True
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._portal.close()
 
     def __enter__(self) -> Self:
         return self
@@ -120,248 +324,64 @@ class Client:
         self.close()
 
     @contextmanager
-    def _call(self, task: Task, *, streaming: bool) -> Iterator[Call]:
-        asked_at = time.perf_counter()
-
-        def acquire() -> Lease:
-            return self.router.acquire(task, waited_s=time.perf_counter() - asked_at)
-
-        waiting = Retrying(
-            retry=retry_if_exception_type(PoolFull),
-            wait=_WAIT,
-            stop=stop_after_delay(self.timeout.queue_s),
-            reraise=True,
-        )
-        with waiting(acquire) as lease:
-            call = Call(lease, streaming=streaming, asked_at=asked_at)
-            try:
-                yield call
-            finally:
-                call.settle()
-
-    def _http(self) -> httpx.Client:
-        with self._lock:
-            if self._client is None:
-                with _making(self._closed):
-                    self._client = httpx.Client(
-                        timeout=self.timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=self._transport
-                    )
-            return self._client
-
-    def _http_request(self, call: Call, request: Request) -> httpx.Request:
-        return call.target.request(self._http(), request)
-
-    def _model(self, call: Call) -> str:
-        name = call.deployment.name
-        known = call.deployment.served_model or self._models.get(name)
-        if known is None:
-
-            def ask(request: Request) -> Answer:
-                with failures(self.timeout):
-                    return send(self._http(), self._http_request(call, request))
-
-            known = self._models[name] = _first(converse(call.adapter.discover(), ask).models)
-        return known
+    def _entered(self, opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        inside = self._portal.run(opened.__aenter__())
+        try:
+            yield inside
+        finally:
+            self._portal.run(opened.__aexit__(None, None, None))
 
 
-class AsyncClient:
-    """The asynchronous twin of ``Client``: the same methods, to be awaited."""
+class Events:
+    """The events of a stream, once; then ``reply`` holds the whole answer."""
 
-    def __init__(
-        self, router: Router, *, timeout: Timeout | None = None, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        self.router, self.timeout = router, timeout or Timeout()
-        self._transport = transport
-        self._client: httpx.AsyncClient | None = None
-        self._closed = False
-        self._models: dict[str, str] = {}
-
-    async def chat(
-        self, messages: Messages, *, task: Task | None = None, body: Mapping[str, Any] | None = None
-    ) -> Reply:
-        """Ask and wait for the whole answer; see ``Client.chat``. Cancelling it closes the connection at once."""
-        task, fields = prepare(messages, task, body)
-        async with self._call(task, streaming=False) as call:
-            with call.located():
-                request = self._http_request(call, call.request(await self._model(call), messages, fields))
-                call.sent()
-                with failures(self.timeout):
-                    answer = await asend(self._http(), request)
-                return call.answered(answer)
-
-    @asynccontextmanager
-    async def stream(
-        self, messages: Messages, *, task: Task | None = None, body: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[AsyncEvents]:
-        """Ask and take the answer as it comes; see ``Client.stream``."""
-        task, fields = prepare(messages, task, body)
-        async with self._call(task, streaming=True) as call:
-            with call.located():
-                request = self._http_request(call, call.request(await self._model(call), messages, fields))
-                call.sent()
-                with failures(self.timeout):
-                    response = await self._http().send(request, stream=True)
-            try:
-                with call.located():
-                    if not _is_stream(response):
-                        with failures(self.timeout):
-                            answer = await aread(response)
-                        raise call.not_a_stream(answer)
-                yield AsyncEvents(call, response, self.timeout)
-            finally:
-                await response.aclose()
-
-    async def aclose(self) -> None:
-        """Close every connection, for good."""
-        self._closed = True
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    @asynccontextmanager
-    async def _call(self, task: Task, *, streaming: bool) -> AsyncIterator[Call]:
-        asked_at = time.perf_counter()
-
-        async def acquire() -> Lease:
-            return self.router.acquire(task, waited_s=time.perf_counter() - asked_at)
-
-        waiting = AsyncRetrying(
-            retry=retry_if_exception_type(PoolFull),
-            wait=_WAIT,
-            stop=stop_after_delay(self.timeout.queue_s),
-            reraise=True,
-        )
-        lease: Lease = await waiting(acquire)
-        with lease:
-            call = Call(lease, streaming=streaming, asked_at=asked_at)
-            try:
-                yield call
-            finally:
-                call.settle()
-
-    def _http(self) -> httpx.AsyncClient:
-        if self._client is None:
-            with _making(self._closed):
-                self._client = httpx.AsyncClient(
-                    timeout=self.timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=self._transport
-                )
-        return self._client
-
-    def _http_request(self, call: Call, request: Request) -> httpx.Request:
-        return call.target.request(self._http(), request)
-
-    async def _model(self, call: Call) -> str:
-        name = call.deployment.name
-        known = call.deployment.served_model or self._models.get(name)
-        if known is None:
-
-            async def ask(request: Request) -> Answer:
-                with failures(self.timeout):
-                    return await asend(self._http(), self._http_request(call, request))
-
-            known = self._models[name] = _first((await aconverse(call.adapter.discover(), ask)).models)
-        return known
-
-
-class _Stream:
-    """What a stream knows of its call, whichever way its bytes come."""
-
-    def __init__(self, call: Call, timeout: Timeout) -> None:
-        self._call, self._timeout = call, timeout
+    def __init__(self, portal: Portal, inner: AsyncEvents) -> None:
+        self._portal, self._inner = portal, inner
+        self._ready: deque[Event] = deque()
 
     @property
     def decision(self) -> Decision:
         """Why this deployment was chosen."""
-        return self._call.lease.decision
+        return self._inner.decision
 
     @property
     def reply(self) -> Reply | None:
         """The whole answer; ``None`` until the last event has been received."""
-        return self._call.reply
-
-
-class Events(_Stream):
-    """The events of a stream, once; then ``reply`` holds the whole answer."""
-
-    def __init__(self, call: Call, response: httpx.Response, timeout: Timeout) -> None:
-        super().__init__(call, timeout)
-        self._chunks = response.iter_bytes()
+        return None if self._ready else self._inner.reply
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        while not self._call.ready:
-            self._read_on()
-        return self._call.ready.popleft()
-
-    def _read_on(self) -> None:
-        call = self._call
-        if call.reply is not None:
-            if not call.closed:
-                with suppress(httpx.HTTPError):
-                    for _ in range(_DRAIN):
-                        next(self._chunks, None)
+        if not self._ready:
+            self._ready = self._portal.run(self._inner._batch())
+        if not self._ready:
             raise StopIteration
-        with call.located(), failures(self._timeout):
-            call.check()
-            call.feed(next(self._chunks, None))
+        return self._ready.popleft()
 
 
-class AsyncEvents(_Stream):
-    """The asynchronous twin of ``Events``."""
+class Forwarded:
+    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say."""
 
-    def __init__(self, call: Call, response: httpx.Response, timeout: Timeout) -> None:
-        super().__init__(call, timeout)
-        self._chunks = response.aiter_bytes()
+    def __init__(self, portal: Portal, inner: AsyncForwarded) -> None:
+        self._portal, self._inner = portal, inner
+        self.status, self.headers = inner.status, inner.headers
 
-    def __aiter__(self) -> Self:
-        return self
+    @property
+    def decision(self) -> Decision:
+        """Why this deployment was chosen."""
+        return self._inner.decision
 
-    async def __anext__(self) -> Event:
-        while not self._call.ready:
-            await self._read_on()
-        return self._call.ready.popleft()
+    @property
+    def reply(self) -> Reply | None:
+        """The whole answer, once all of its bytes were taken."""
+        return self._inner.reply
 
-    async def _read_on(self) -> None:
-        call = self._call
-        if call.reply is not None:
-            if not call.closed:
-                with suppress(httpx.HTTPError):
-                    for _ in range(_DRAIN):
-                        await anext(self._chunks, None)
-            raise StopAsyncIteration
-        with call.located(), failures(self._timeout):
-            call.check()
-            call.feed(await anext(self._chunks, None))
+    def __iter__(self) -> Iterator[bytes]:
+        chunks = self._inner.__aiter__()
+        while (chunk := self._portal.run(_next(chunks))) is not None:
+            yield chunk
 
 
-_WAIT = wait_random_exponential(multiplier=0.02, max=0.25)
-
-
-@contextmanager
-def _making(closed: bool) -> Iterator[None]:
-    if closed:
-        raise UsageError("the client is closed; make a new one")
-    with environment():
-        yield
-
-
-def _is_stream(response: httpx.Response) -> bool:
-    """Whether to read events: a 200 that does not call itself JSON or HTML."""
-    kind = response.headers.get("content-type", "").lower()
-    return response.status_code == 200 and not kind.startswith(("application/json", "text/html"))
-
-
-def _first(models: Sequence[str]) -> str:
-    if not models:
-        raise BackendError(FailureKind.NOT_FOUND, "the server lists no model; set served_model")
-    return models[0]
+async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(chunks, None)

@@ -16,6 +16,7 @@ from agentroute.errors import UnknownNameError
 from agentroute.estimate import Estimate
 from agentroute.expected import expected, known
 from agentroute.fleet import Deployment, Fleet
+from agentroute.inputs import Metric
 from agentroute.latency.rates import Workload
 from agentroute.policy import Objective
 from agentroute.reasons import Reason, at_load, refused, standing
@@ -152,6 +153,11 @@ class Decision:
         return urls[self._assessment.fleet.pools[self._best].index(int(self._assessment.pool[self._best]))]
 
     @property
+    def pool(self) -> int:
+        """The number of the chosen endpoint's KV pool, for ``Router.acquire(avoid=...)``."""
+        return int(self._assessment.pool[self._best])
+
+    @property
     def ttft_ms(self) -> Estimate | None:
         """Time to the first token, waiting included; ``None`` when nothing is measured or derived."""
         return expected(self._assessment, self._best).ttft_ms
@@ -170,6 +176,11 @@ class Decision:
     def cost_usd(self) -> Estimate | None:
         """US dollars for one request; ``None`` without a price or without a measured latency."""
         return expected(self._assessment, self._best).cost_usd
+
+    def limit_ms(self, metric: Metric) -> float | None:
+        """What is left of the task's or its route's SLO on a metric, in milliseconds; ``None``: it has none."""
+        limits = self._assessment.ask.limits
+        return min((limit.limit_ms for limit in limits if limit.metric == metric), default=None)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

@@ -19,7 +19,8 @@ A user's mistake and a server's fault are different branches, so that ``except B
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,11 +139,31 @@ class FailureKind(StrEnum):
     CANCELLED = "cancelled"
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One request of a call that failed: where, how, and when it began and how long it took, in seconds."""
+
+    deployment: str | None
+    url: str | None
+    kind: FailureKind
+    detail: str
+    status: int | None
+    after_s: float
+    """From the moment that the caller asked."""
+    took_s: float
+
+    def __str__(self) -> str:
+        http = f" (HTTP {self.status})" if self.status is not None else ""
+        who = self.deployment or "backend"
+        return f"{who} after {self.after_s:.1f} s: {self.kind.replace('_', ' ')}{http}: {self.detail}"
+
+
 class BackendError(AgentrouteError):
     """A call to a backend failed.
 
     ``kind`` says how, ``status`` is the HTTP status (``None`` when there was none), ``detail`` the server's own words,
-    ``retry_after_s`` what it asked for, ``text`` what had arrived of the answer before an interruption.
+    ``retry_after_s`` what it asked for, ``text`` what had arrived of the answer before an interruption. ``attempts``
+    holds every request that was sent for the call, in order, this one included; all of them failed.
     """
 
     def __init__(
@@ -155,12 +176,15 @@ class BackendError(AgentrouteError):
         status: int | None = None,
         retry_after_s: float | None = None,
         text: str = "",
+        attempts: Sequence[Attempt] = (),
     ) -> None:
         self.kind, self.detail, self.deployment, self.url = kind, detail, deployment, url
         self.status, self.retry_after_s, self.text = status, retry_after_s, text
+        self.attempts = tuple(attempts)
         who = " at ".join(part for part in (deployment, url) if part) or "backend"
         http = f" (HTTP {status})" if status is not None else ""
-        super().__init__(f"{who}: {kind.replace('_', ' ')}{http}: {detail}")
+        before = "".join(f"; before it {attempt}" for attempt in self.attempts[:-1])
+        super().__init__(f"{who}: {kind.replace('_', ' ')}{http}: {detail}{before}")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

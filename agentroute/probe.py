@@ -10,7 +10,8 @@ import httpx
 from agentroute.adapters.base import Adapter, Conversation, Discovery, Load
 from agentroute.adapters.which import which
 from agentroute.errors import BackendError
-from agentroute.transport import HEADERS, LIMITS, Target, Timeout, environment, failures, send
+from agentroute.patience import Timeout
+from agentroute.transport import HEADERS, LIMITS, Target, environment, failures, send, silence
 from agentroute.wire import Answer, Request
 
 R = TypeVar("R")
@@ -83,7 +84,7 @@ def probe_load(
 
 def _asked(talk: Conversation[R], target: Target, timeout: Timeout, transport: httpx.BaseTransport | None) -> R:
     with environment():
-        client = httpx.Client(timeout=timeout.for_httpx(), limits=LIMITS, headers=HEADERS, transport=transport)
+        client = httpx.Client(timeout=silence(timeout), limits=LIMITS, headers=HEADERS, transport=transport)
     with client:
 
         def ask(request: Request) -> Answer:

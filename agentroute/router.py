@@ -167,12 +167,13 @@ class Router:
             decided[i] = decision
         return left
 
-    def acquire(self, task: Task, *, waited_s: float = 0.0) -> Lease:
+    def acquire(self, task: Task, *, waited_s: float = 0.0, avoid: frozenset[int] = frozenset()) -> Lease:
         """Decide among the deployments that have room now, and hold one request's share of the KV pool.
 
         It is judged for this one request, which starts at once: siblings that come after it do not keep it waiting.
-        ``waited_s`` is how long the task has waited for room already; its TTFT and its deadline have run since. Use the
-        lease as a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
+        ``waited_s`` is how long the task has waited for room already; its TTFT and its deadline have run since.
+        ``avoid`` are pools (``Decision.pool``) that it must not go to, since it has just failed there. Use the lease as
+        a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
         deployment if others had finished.
         """
         if not 0.0 <= waited_s < math.inf:
@@ -180,7 +181,7 @@ class Router:
         ask, _, objective = self._ask(task, waited_s)
         with self._lock:
             now = self._now()
-            state = self._situation.state(task, now)
+            state = self._situation.state(task, now, avoid)
             found = self._leased(task, objective, ask, state, now)
             if found is not None:
                 return found
@@ -209,13 +210,14 @@ class Router:
             held = first_wave(plan, objective, self._compiled, ask, self._situation, self._now())
         return Group(plan, tuple(Lease(self, decision, placed) for decision, placed in held))
 
-    def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None) -> Ticket:
+    def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None, waited_s: float = 0.0) -> Ticket:
         """Wait for a place without blocking: the ticket is done at once when there is one, else when there comes one.
 
         Who finds no room, or no place where a hard SLO is kept, waits for one; who never could is refused. ``on_done``
-        is called by whichever thread makes room; the ticket's lease is then the receiver's to release.
+        is called by whichever thread makes room; the ticket's lease is then the receiver's to release. ``waited_s`` is
+        how long it has waited already: its place is that of one who came then.
         """
-        return self._waiting.join(task, on_done, self.routes.get(task.route))
+        return self._waiting.join(task, on_done, self.routes.get(task.route), waited_s)
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
         """Place those that wait, as far as there is room now; those that wait no longer are returned.
@@ -225,14 +227,14 @@ class Router:
         """
         return self._waiting.pump(every_s)
 
-    def admit(self, task: Task, *, timeout_s: float | None = None) -> Admission:
+    def admit(self, task: Task, *, timeout_s: float | None = None, waited_s: float = 0.0) -> Admission:
         """Wait for a lease, fairly: ``with router.admit(task) as lease`` or ``async with``.
 
         Raises ``NoFeasibleDeployment`` at once for a task that can never be placed, ``PoolFull`` after ``timeout_s``.
         """
         from agentroute.admission import Admission
 
-        return Admission(self, task, timeout_s)
+        return Admission(self, task, timeout_s, waited_s)
 
     def expected_wait_s(self, waiting: Ticket | Task) -> float | None:
         """Seconds until a ticket is placed, or a task that would come now, about: 0 when it is, or would be, at once;
@@ -253,6 +255,11 @@ class Router:
             delay = found if isinstance(found, Delay) else Delay()
         with self._lock:
             return self._situation.expected_wait_s(delay.pool, ahead, self._now())
+
+    @property
+    def queued(self) -> int:
+        """How many wait in the queue."""
+        return len(self._waiting)
 
     def observe(self, deployment: str, load: Load, *, url: str | None = None) -> None:
         """Take in what a running server says of itself; ``url`` tells which endpoint where there are several.

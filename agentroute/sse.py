@@ -9,20 +9,40 @@ from agentroute.errors import BackendError, FailureKind
 MAX_EVENT_BYTES = 1 << 20
 """No event may be larger: a server that never ends one must not fill the memory."""
 
+MAX_NAME_BYTES = 100
+"""As much of an event's name is kept."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+
+
+class Named(str):
+    """The data of an event that has a name (``event: error``)."""
+
+    __slots__ = ("event",)
+
+    event: str
+
+    @classmethod
+    def of(cls, data: str, event: str) -> Named:
+        """``data`` with the event's name."""
+        named = cls(data)
+        named.event = event
+        return named
 
 
 class EventDecoder:
     """Turns the bytes of a ``text/event-stream`` into the ``data`` of its events.
 
     The bytes may be cut anywhere, also inside a character or between ``\\r`` and ``\\n``; each is looked at once.
-    Comments and every other field are passed over. ``[DONE]`` is data like any other.
+    Data of an event with a name is ``Named``. Comments and every other field are passed over. ``[DONE]`` is data like
+    any other.
     """
 
     def __init__(self) -> None:
         self._line: list[bytes] = []  # the pieces of the line that has not ended yet
         self._data: list[bytes] = []  # the data lines of the event that has not ended yet
+        self._name = b""  # the event's
         self._bytes = 0  # of both
         self._after_cr = False  # the last byte was \r, so a \n that follows belongs to it
         self._first = True
@@ -37,9 +57,11 @@ class EventDecoder:
             self._after_cr = False
         if not chunk:
             return []
+        done: list[str] = []
+        if chunk.startswith(b"data: ") and not self._line and not self._data and b"\r" not in chunk:
+            chunk = self._quick(chunk, done)
         self._after_cr = chunk.endswith(b"\r")
         *ended, rest = _LINE_END.split(chunk)
-        done: list[str] = []
         for piece in ended:
             self._grow(piece)
             line, self._line = b"".join([*self._line, piece]), []
@@ -48,6 +70,16 @@ class EventDecoder:
             self._grow(rest)
             self._line.append(rest)
         return done
+
+    def _quick(self, chunk: bytes, done: list[str]) -> bytes:
+        """Take the events of one data line each that ``chunk`` begins with; what is left of it."""
+        *events, rest = chunk.split(b"\n\n")
+        for number, event in enumerate(events):
+            if not event.startswith(b"data: ") or b"\n" in event or self._name or len(event) > MAX_EVENT_BYTES:
+                return b"\n\n".join([*events[number:], rest])
+            done.append(event[6:].decode("utf-8", errors="replace"))
+            self._first = False
+        return rest
 
     def flush(self) -> list[str]:
         """The data of an event that the end of the stream completes; the decoder is then as new."""
@@ -71,11 +103,14 @@ class EventDecoder:
             self._first, line = False, line.removeprefix(_BOM)
         if not line:
             if self._data:
-                done.append(b"\n".join(self._data).decode("utf-8", errors="replace"))
-            self._data, self._bytes = [], 0
+                data = b"\n".join(self._data).decode("utf-8", errors="replace")
+                done.append(Named.of(data, self._name.decode("utf-8", errors="replace")) if self._name else data)
+            self._data, self._name, self._bytes = [], b"", 0
             return
         name, _, value = line.partition(b":")
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
-        else:
-            self._bytes -= len(line)
+            return
+        if name == b"event":
+            self._name = value.removeprefix(b" ")[:MAX_NAME_BYTES]
+        self._bytes -= len(line)

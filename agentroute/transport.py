@@ -1,21 +1,22 @@
-"""How bytes reach a server: base URLs, keys, timeouts, bounded bodies, and what a broken way means."""
+"""How bytes reach a server: base URLs, keys, bounded bodies, and what a broken way means."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.errors import BackendError, FailureKind, UsageError, shown
+from agentroute.patience import Timeout
 from agentroute.wire import Answer, Request
 
 MAX_ANSWER_BYTES = 64 << 20
@@ -25,31 +26,14 @@ MAX_ERROR_BYTES = 64 << 10
 
 # uvicorn and llama.cpp close an idle connection after 5 s; one that is used again just then breaks the request.
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=2.0)
-HEADERS = {"accept-encoding": "identity", "user-agent": "agentroute"}
+HEADERS = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "agentroute"}
+_HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.items())
+Headers = list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Timeout:
-    """How long to wait, in seconds. Raises ``UsageError`` for a negative or endless wait."""
-
-    connect_s: float = 5.0
-    """Until a server accepts a connection."""
-    read_s: float = 600.0
-    """The longest silence of a server: the whole generation of an answer that is not streamed."""
-    queue_s: float = 300.0
-    """Until a pool that is full has room; 0: do not wait."""
-
-    def __post_init__(self) -> None:
-        for name, least in (("connect_s", "above 0"), ("read_s", "above 0"), ("queue_s", "0 or more")):
-            value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            good = number and math.isfinite(value) and (value > 0 or least != "above 0")
-            if not good or value < 0:
-                raise UsageError(f"{name} must be a finite number of seconds, {least}, got {value!r}")
-
-    def for_httpx(self) -> httpx.Timeout:
-        """The same for httpx; a write that stalls is a silence, too."""
-        return httpx.Timeout(self.read_s, connect=self.connect_s)
+def silence(timeout: Timeout) -> httpx.Timeout:
+    """Waits for httpx where nothing else counts the seconds; a write that stalls is a silence, too."""
+    return httpx.Timeout(timeout.read_s, connect=timeout.connect_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +49,7 @@ class Target:
 
         Raises ``UsageError`` when the URL is none or the variable is not set.
         """
-        try:
-            _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
-            parsed = httpx.URL(url.strip())
-        except (httpx.InvalidURL, ValueError):
-            raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
-        path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
-        root = str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
-        return cls(root, _key(api_key_env) if api_key_env else None)
+        return cls(_root(url), _key(api_key_env) if api_key_env else None)
 
     @property
     def shown(self) -> str:
@@ -84,13 +59,30 @@ class Target:
 
     def request(self, client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
         """The HTTP request; raises ``UsageError`` when the body cannot be written as JSON."""
-        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
-        if not request.keep_alive:
-            headers["connection"] = "close"
-        if request.body is None:
-            return client.build_request("GET", self.root + request.path, headers=headers)
-        headers["content-type"] = "application/json"
-        return client.build_request("POST", self.root + request.path, headers=headers, content=encode(request.body))
+        content = None if request.body is None else encode(request.body)
+        return client.build_request(
+            "POST" if content is not None else "GET",
+            self.url(request.path),
+            headers=self.headers(content is not None, keep_alive=request.keep_alive),
+            content=content,
+        )
+
+    def url(self, path: str) -> httpx.URL:
+        """The whole address."""
+        return _url(self.root + path)
+
+    def headers(self, has_body: bool, *, keep_alive: bool = True, tried: int = 0) -> Headers:
+        """The headers of a request to it, which was sent ``tried`` times before."""
+        headers = [*_HEADERS]
+        if self.key:
+            headers.append((b"authorization", b"Bearer " + self.key.encode()))
+        if not keep_alive:
+            headers.append((b"connection", b"close"))
+        if has_body:
+            headers.append((b"content-type", b"application/json"))
+        if tried:
+            headers.append((b"x-stainless-retry-count", b"%d" % tried))
+        return headers
 
     def hide(self, text: str) -> str:
         """``text`` without the key, or the head of it where the text was cut, should a server have echoed it."""
@@ -104,12 +96,34 @@ class Target:
         return text
 
 
+@lru_cache(maxsize=4_096)
+def _url(address: str) -> httpx.URL:
+    return httpx.URL(address)
+
+
+@lru_cache(maxsize=4_096)
+def _root(url: str) -> str:
+    """The root of a base URL; parsing one takes as long as a third of a decision."""
+    try:
+        _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
+        parsed = httpx.URL(url.strip())
+    except (httpx.InvalidURL, ValueError):
+        raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
+    path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
+
+
 def encode(body: Mapping[str, Any]) -> bytes:
     """A body as JSON; raises ``UsageError`` for what JSON has no words for (NaN, bytes, a half character)."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _JSON.encode(body).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"messages and body must be JSON: {error}") from None
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 @contextmanager
@@ -127,15 +141,33 @@ def failures(timeout: Timeout) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
-        raise _broken(error, timeout) from error
-    except httpx.DecodingError as error:
-        raise BackendError(FailureKind.INTERRUPTED, f"the answer cannot be decoded: {error}") from error
+        raise broken(error, timeout) from error
+
+
+def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The bytes of an answer as they come, past what httpx does for each piece and nobody needs here."""
+    _refuse_encoding(response)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    return aiter(response.stream)
+
+
+def _refuse_encoding(response: httpx.Response) -> None:
+    """Nobody asked for a compressed answer; a small one may unpack to more than there is memory."""
+    for name, value in response.headers.raw:
+        if name.lower() != b"content-encoding" or value.strip().lower() in (b"identity", b""):
+            continue
+            raise BackendError(
+                FailureKind.UNAVAILABLE,
+                f"answered in the encoding {shown(value.decode('latin-1'))} though plain bytes were asked for",
+                status=response.status_code,
+            )
 
 
 def read(response: httpx.Response) -> Answer:
     """A whole answer, bounded."""
     body = bytearray()
-    for chunk in response.iter_bytes():
+    _refuse_encoding(response)
+    for chunk in response.iter_raw():
         if not _keep(body, chunk, response.status_code):
             break
     return Answer(response.status_code, _headers(response), bytes(body))
@@ -144,7 +176,7 @@ def read(response: httpx.Response) -> Answer:
 async def aread(response: httpx.Response) -> Answer:
     """A whole answer, bounded."""
     body = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in chunks(response):
         if not _keep(body, chunk, response.status_code):
             break
     return Answer(response.status_code, _headers(response), bytes(body))
@@ -159,9 +191,9 @@ def send(client: httpx.Client, request: httpx.Request) -> Answer:
         response.close()
 
 
-async def asend(client: httpx.AsyncClient, request: httpx.Request) -> Answer:
+async def asend(send: Callable[[httpx.Request], Awaitable[httpx.Response]], request: httpx.Request) -> Answer:
     """Send a request and read the whole answer."""
-    response = await client.send(request, stream=True)
+    response = await send(request)
     try:
         return await aread(response)
     finally:
@@ -182,10 +214,14 @@ def _keep(body: bytearray, chunk: bytes, status: int) -> bool:
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers.raw}
 
 
-def _broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
+def broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
+    """What an exception of httpx means."""
+    if (cause := type(error.__cause__)).__module__.startswith("aiohttp"):
+        # httpx-aiohttp 0.2.0 calls every one of them a timeout of connecting, a reset in mid-answer, too.
+        error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(str(error) or cause.__name__)
     if isinstance(error, httpx.ConnectTimeout):
         return BackendError(FailureKind.UNAVAILABLE, f"accepted no connection within {timeout.connect_s:g} s")
     if isinstance(error, httpx.TimeoutException):
@@ -196,6 +232,20 @@ def _broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
     if isinstance(error, httpx.RemoteProtocolError) and not re.search("disconnected|closed", said):
         return BackendError(FailureKind.UNAVAILABLE, f"does not speak HTTP: {said}")
     return BackendError(FailureKind.INTERRUPTED, f"the connection broke: {said}")
+
+
+_OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {
+    "ClientConnectorError": httpx.ConnectError,
+    "ClientConnectorDNSError": httpx.ConnectError,
+    "ClientConnectorCertificateError": httpx.ConnectError,
+    "ClientConnectorSSLError": httpx.ConnectError,
+    "ConnectionTimeoutError": httpx.ConnectTimeout,
+    "SocketTimeoutError": httpx.ReadTimeout,
+    "ServerTimeoutError": httpx.ReadTimeout,
+    "ClientResponseError": httpx.RemoteProtocolError,
+    "InvalidURL": httpx.UnsupportedProtocol,
+}
+"""What else may break is a connection that was there."""
 
 
 def _key(variable: str) -> str:

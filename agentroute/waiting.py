@@ -137,12 +137,19 @@ class Waiting:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def join(self, task: Task, on_done: Callable[[Ticket], None] | None = None, route: Route | None = None) -> Ticket:
+    def join(
+        self,
+        task: Task,
+        on_done: Callable[[Ticket], None] | None = None,
+        route: Route | None = None,
+        waited_s: float = 0.0,
+    ) -> Ticket:
         """Queue ``task``; where nobody is before it and there is room, its ticket is done at once.
 
-        So it is where it can never be placed, however many wait. ``route`` is the one whose SLOs apply.
+        So it is where it can never be placed, however many wait. ``route`` is the one whose SLOs apply; ``waited_s`` is
+        how long it has waited elsewhere.
         """
-        ticket = Ticket(self, task, self._clock(), on_done, route)
+        ticket = Ticket(self, task, self._clock() - waited_s, on_done, route)
         if len(self._tickets) >= MOST_TRIED:
             try:
                 self._place(task, 0.0, None)

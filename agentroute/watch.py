@@ -23,10 +23,11 @@ from agentroute.adapters import adapter
 from agentroute.adapters.base import Adapter, Load
 from agentroute.adapters.prometheus import MAX_BYTES
 from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.patience import Timeout
 from agentroute.probe import aconverse
 from agentroute.pulse import Pulse, Vital, wait_s
 from agentroute.router import Router
-from agentroute.transport import HEADERS, LIMITS, Target, Timeout, environment, failures
+from agentroute.transport import HEADERS, LIMITS, Target, environment, failures, silence
 from agentroute.wire import Answer, Request
 
 INTERVAL_S = 1.0
@@ -111,7 +112,7 @@ class AsyncWatcher:
     def _opened(self) -> httpx.AsyncClient:
         with environment():
             return httpx.AsyncClient(
-                timeout=self._patience.for_httpx(), limits=LIMITS, headers=HEADERS, transport=self._transport
+                timeout=silence(self._patience), limits=LIMITS, headers=HEADERS, transport=self._transport
             )
 
     async def _keep_reading(self, one: _Watched, client: httpx.AsyncClient) -> None:

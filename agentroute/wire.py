@@ -70,7 +70,12 @@ class Usage:
     cached_tokens: int | None = None
 
 
-Event = TextDelta | ReasoningDelta | ToolCallDelta | Finished | Usage
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """The stream broke and begins anew elsewhere, as the caller allowed: all events before this one are void."""
+
+
+Event = TextDelta | ReasoningDelta | ToolCallDelta | Finished | Usage | Restarted
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import transport
 from agentroute.adapters import adapter
-from agentroute.call import prepare
-from agentroute.client import AsyncClient, Client, Reply, Timeout
+from agentroute.client import AsyncClient, Client, Reply, Retry, Timeout
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
+from agentroute.errand import prepare
 from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.probe import probe
 from agentroute.router import Router
@@ -497,18 +497,18 @@ def test_the_callers_own_errors_pass_through_the_block(llama_one: EmbeddedServer
 
 
 def _failures(url: str, streaming: bool, *, patient: bool = True) -> tuple[BackendError, BackendError]:
-    """How the sync and the async client fail there."""
+    """How the sync and the async client fail there, when they may send nothing twice."""
     routed, timeout = router(deployment(url)), Timeout(read_s=20.0 if patient else 0.3)
 
     def fail() -> None:
-        with Client(routed, timeout=timeout) as client:
+        with Client(routed, timeout=timeout, retry=Retry(attempts=1)) as client:
             if not streaming:
                 client.chat(HELLO)
             with client.stream(HELLO) as events:
                 list(events)
 
     async def afail() -> None:
-        async with AsyncClient(routed, timeout=timeout) as client:
+        async with AsyncClient(routed, timeout=timeout, retry=Retry(attempts=1)) as client:
             if not streaming:
                 await client.chat(HELLO)
             async with client.stream(HELLO) as events:
@@ -754,7 +754,7 @@ def test_the_hold_outlives_only_a_call_that_the_server_may_still_work_on(behave:
     with Server(behave) as server:
         routed = router(deployment(server.url, pool_tokens=200))
         timeout = Timeout(read_s=0.2 if behave is silent else 20.0)
-        with Client(routed, timeout=timeout) as client, contextlib.suppress(BackendError):
+        with Client(routed, timeout=timeout, retry=Retry(attempts=1)) as client, contextlib.suppress(BackendError):
             client.chat(HELLO, task=Task(context_tokens=50, max_output_tokens=50))
         assert 200 - free_tokens(routed) == held
 

@@ -8,22 +8,23 @@ from collections.abc import Mapping
 import pytest
 from servers import Behaviour, Server, answers, deployment, router, streams
 
-from agentroute.client import AsyncClient, Client
+from agentroute.client import AsyncClient, Client, Retry
 from agentroute.errors import BackendError, FailureKind, PoolFull
+from agentroute.patience import Timeout
 from agentroute.router import Router
 from agentroute.state.breaker import FAILURES
 from agentroute.state.throttle import MOST_PAUSE_S
 from agentroute.task import Task
-from agentroute.transport import Timeout
 
 HELLO = [{"role": "user", "content": "hello"}]
+ONCE = Retry(attempts=1)
 FULL = '{"error":{"message":"too many requests"}}'
 DOWN = '{"error":{"message":"internal error"}}'
 IN_A_STREAM = '{"error":{"message":"The engine is currently busy","code":503}}'
 
 
 def told(routed: Router, *, streaming: bool) -> BackendError:
-    with Client(routed, timeout=Timeout(queue_s=0.0)) as client, pytest.raises(BackendError) as caught:
+    with Client(routed, timeout=Timeout(queue_s=0.0), retry=ONCE) as client, pytest.raises(BackendError) as caught:
         if streaming:
             with client.stream(HELLO) as events:
                 list(events)
@@ -60,7 +61,7 @@ def test_it_is_left_alone_for_as_long_as_it_asks(headers: Mapping[str, str], pau
         routed = router(deployment(server.url, adapter="openai"))
 
         async def ask() -> None:
-            async with AsyncClient(routed) as client:
+            async with AsyncClient(routed, retry=ONCE) as client:
                 await client.chat(HELLO)
 
         with pytest.raises(BackendError):

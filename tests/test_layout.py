@@ -23,7 +23,9 @@ LAYERS: tuple[str, ...] = (
     "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "client",
+    "patience", "tries", "hedge", "session", "counting",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "watch", "standing", "call", "errand",
+    "alarm", "pools", "passage", "trip", "portal", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""

@@ -56,6 +56,23 @@ def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
     return out
 
 
+def usual_text(value: Any) -> str | None:
+    """The text of a piece that holds text and nothing else, as nearly all do; ``None`` for every other.
+
+    What it takes for one, ``_chat_events`` reads alike, in four times the time.
+    """
+    if type(value) is not dict or value.get("error") is not None or value.get("usage") is not None:
+        return None
+    choices = value.get("choices")
+    if type(choices) is not list or len(choices) != 1 or type(choice := choices[0]) is not dict:
+        return None
+    delta = choice.get("delta")
+    if type(delta) is not dict or len(delta) != 1 or choice.get("finish_reason") is not None:
+        return None
+    text = delta.get("content")
+    return text if type(text) is str else None
+
+
 def usage_in(raw: Mapping[str, Any]) -> Usage | None:
     """The token counts of an answer, or of the piece of a stream that holds them."""
     return usage_of(raw.get("usage"))

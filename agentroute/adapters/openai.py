@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from agentroute.adapters.base import Conversation, Discovery, Endpoint, Load, Served
-from agentroute.adapters.chats import CHATS
+from agentroute.adapters.chats import CHATS, usual_text
 from agentroute.adapters.dialect import PLAIN, Dialect
 from agentroute.adapters.failures import failure, looks_like_html, one_line, stream_failure
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
 from agentroute.adapters.reading import first, mappings, positive, term, within, word
 from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.profile import EngineName
-from agentroute.wire import Answer, Completion, Event, Request, Usage
+from agentroute.wire import Answer, Completion, Event, Request, TextDelta, Usage
 
 MODELS = "/v1/models"
 
@@ -26,6 +26,10 @@ _ENGINES: dict[str, EngineName] = {
 }  # fmt: skip
 """Engines by what they call the owner of a model."""
 _WINDOW_KEYS = ("max_model_len", "context_window", "context_length")
+
+
+_DECODER = json.JSONDecoder()
+"""``json.loads`` without its search for white space, which takes a third of the time of a short text."""
 
 
 class OpenAIAdapter:
@@ -140,9 +144,13 @@ class OpenAIAdapter:
     def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event]:
         """The events in one ``data:``; nothing for an empty delta, which a server sends before it has a token."""
         try:
-            value = json.loads(data)
+            value, end = _DECODER.raw_decode(data) if data.startswith("{") else (None, -1)
+            if end != len(data):
+                value = json.loads(data)
         except (ValueError, RecursionError):
             value = None
+        if (text := usual_text(value)) is not None and endpoint is None and not event:
+            return (TextDelta(text),) if text else ()
         if (error := stream_failure(value, event)) is not None:
             raise error
         if not isinstance(value, Mapping):

@@ -9,8 +9,9 @@ import httpx
 
 from agentroute.adapters import adapter
 from agentroute.errors import BackendError
+from agentroute.patience import Timeout
 from agentroute.probe import converse
-from agentroute.transport import HEADERS, LIMITS, Target, Timeout, environment, failures, send
+from agentroute.transport import HEADERS, LIMITS, Target, environment, failures, send, silence
 from agentroute.wire import Answer, Request
 
 _PATIENCE = Timeout(connect_s=2.0, read_s=10.0)
@@ -27,9 +28,7 @@ class Watch:
     ) -> None:
         self._adapter, self._target = adapter(wire), Target.of(url, api_key_env)
         with environment():
-            self._client = httpx.Client(
-                timeout=_PATIENCE.for_httpx(), limits=LIMITS, headers=HEADERS, transport=transport
-            )
+            self._client = httpx.Client(timeout=silence(_PATIENCE), limits=LIMITS, headers=HEADERS, transport=transport)
 
     def __call__(self) -> int | None:
         """Running and waiting; ``None`` when the server does not say, or not now."""

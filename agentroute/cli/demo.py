@@ -29,7 +29,7 @@ def demo(
 ) -> None:
     """Start two small llama.cpp servers, measure them, and route three tasks to them. Stops them at the end."""
     from agentroute.client import Client
-    from agentroute.demo.run import answer, direct, servers, write_config
+    from agentroute.demo.run import adirect, answer, servers, write_config
     from agentroute.demo.tasks import demands
 
     started = time.monotonic()
@@ -40,7 +40,7 @@ def demo(
         say(f"wrote {config} and its profiles\n")
         router = Router.from_config(config)
         results = []
-        with Client(router, transport=direct()) as client:
+        with Client(router, transport=adirect()) as client:
             for i, demand in enumerate(demands(), 1):
                 decision = router.decide(demand.task)
                 if not as_json:

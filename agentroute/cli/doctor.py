@@ -95,8 +95,8 @@ def ask_all(endpoints: Iterable[Asked]) -> dict[Asked, Heard]:
 
 def _ask(url: str, api_key_env: str | None, wire: str) -> Heard:
     """What one endpoint says: by its own account of its engine, else by the adapter that the configuration names."""
+    from agentroute.patience import Timeout
     from agentroute.probe import probe, probe_load
-    from agentroute.transport import Timeout
 
     patience = Timeout(read_s=10.0)
     try:

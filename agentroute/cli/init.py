@@ -130,8 +130,8 @@ def discover(url: str, api_key_env: str | None) -> tuple[str, Discovery]:
 
     Raises ``UsageError`` for a URL that is none, ``BackendError`` for a server that does not answer or lists no model.
     """
+    from agentroute.patience import Timeout
     from agentroute.probe import probe, probe_wire
-    from agentroute.transport import Timeout
 
     try:
         check_url(url)

@@ -83,7 +83,7 @@ def measure(
     from agentroute.bench.result import notes_of as found_notes
     from agentroute.bench.walk import Budget, Walk
     from agentroute.bench.watch import Watch
-    from agentroute.client import Client
+    from agentroute.client import Client, Retry
     from agentroute.router import Router
 
     isls = lengths(isl, "--isl") if isl is not None else None
@@ -124,7 +124,10 @@ def measure(
         served_model=discovery.models[0],
         api_key_env=api_key_env,
     )
-    with Client(Router(Fleet([alone]))) as client, Watch(url, wire, api_key_env=api_key_env) as watch:
+    with (
+        Client(Router(Fleet([alone])), retry=Retry(attempts=1)) as client,
+        Watch(url, wire, api_key_env=api_key_env) as watch,
+    ):
         allowed = Budget(budget_ms / 1_000 if budget_ms else None, max_tokens)
         walk = Walk(client, wire, grid, Prompts(), allowed, target, watch=watch, progress=_progress)
         with _interruptible():

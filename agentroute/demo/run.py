@@ -15,7 +15,7 @@ from agentroute.adapters import adapter
 from agentroute.bench.measure import measure
 from agentroute.bench.plan import Load
 from agentroute.catalogue import shipped
-from agentroute.client import Client, Reply
+from agentroute.client import Client, Reply, Retry
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
 from agentroute.demo.tasks import Demand, Message
 from agentroute.fleet import Fleet
@@ -60,6 +60,11 @@ def servers() -> Iterator[dict[str, str]]:
 def direct() -> httpx.HTTPTransport:
     """A way that no proxy from the environment stands in: the servers are on this machine."""
     return httpx.HTTPTransport(limits=LIMITS)
+
+
+def adirect() -> httpx.AsyncHTTPTransport:
+    """The same for a client."""
+    return httpx.AsyncHTTPTransport(limits=LIMITS)
 
 
 def write_config(folder: Path, urls: dict[str, str], say: Say) -> Path:
@@ -109,7 +114,7 @@ def _asked(shape: Shape, url: str, say: Say) -> Profile:
 
 def _measured(profile: Profile, shape: Shape, url: str, say: Say) -> Profile:
     alone = replace(shipped().deployment(profile), urls=(url,), adapter="llamacpp", served_model=MODEL_ALIAS)
-    with Client(Router(Fleet([alone])), transport=direct()) as client:
+    with Client(Router(Fleet([alone])), retry=Retry(attempts=1), transport=adirect()) as client:
         # The first request after the start is slower than any other; it is not a measurement.
         measure(client, [Load(60, 2, 1)])
         points = measure(

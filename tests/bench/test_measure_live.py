@@ -14,9 +14,9 @@ from agentroute.bench.result import measurement, points
 from agentroute.bench.send import Round
 from agentroute.bench.walk import Budget, Walk
 from agentroute.bench.watch import Watch
-from agentroute.client import Client
+from agentroute.client import Client, Retry
 from agentroute.demo.embedded import EmbeddedServer
-from agentroute.demo.run import direct
+from agentroute.demo.run import adirect
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Point
 from agentroute.profile import Engine, Profile
@@ -33,7 +33,7 @@ def walk(server: EmbeddedServer, grid: Grid, *, seed: int, seconds: float) -> It
     profile = Profile(format=1, name="measured", engine=Engine(name="llamacpp"))
     alone = Deployment(name="measured", profile=profile, urls=(server.url,), adapter="llamacpp")
     with (
-        Client(Router(Fleet([alone])), transport=direct()) as client,
+        Client(Router(Fleet([alone])), retry=Retry(attempts=1), transport=adirect()) as client,
         Watch(server.url, "llamacpp", transport=httpx.HTTPTransport()) as watch,
     ):
         yield Walk(client, "llamacpp", grid, Prompts(seed), Budget(seconds), noise=0.10, watch=watch)

@@ -20,8 +20,8 @@ from agentroute.bench.prompts import Prompts
 from agentroute.bench.result import measurement, notes_of, points
 from agentroute.bench.walk import BODY, Budget, Walk
 from agentroute.bench.watch import Watch
-from agentroute.client import Client
-from agentroute.demo.run import direct
+from agentroute.client import Client, Retry
+from agentroute.demo.run import adirect, direct
 from agentroute.errors import BackendError, FailureKind, UsageError
 
 GRID = Grid((32, 64), (5,), 1, 3)
@@ -111,7 +111,7 @@ def walking(
 ) -> Iterator[Walk]:
     with (
         Server(fake) as server,
-        Client(router(deployment(server.url)), transport=direct()) as client,
+        Client(router(deployment(server.url)), retry=Retry(attempts=1), transport=adirect()) as client,
         Watch(server.url, "llamacpp", transport=direct()) as watch,
     ):
         yield Walk(client, "llamacpp", grid, Prompts(1), Budget(seconds, tokens), noise, watch=watch)

@@ -1,0 +1,200 @@
+"""Getting one call through: the next candidate, the same one again, two at once, until one has begun to answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
+
+from agentroute.errand import Errand
+from agentroute.errors import BackendError, NoFeasibleDeployment, PoolFull
+from agentroute.hedge import hedge_after_s
+from agentroute.lease import Lease
+from agentroute.passage import Means, Passage
+from agentroute.task import slo
+from agentroute.tries import Tries
+
+_LOOK_S = 0.25
+"""Who may only go to some of the servers looks this often at most whether they have room. Assumed."""
+_AGAIN_S = 3.0
+"""The router leaves a server that failed alone for a while: for so long that is waited for, a little longer than a
+breaker is open at first. Assumed."""
+
+
+class Trip:
+    """A call from the moment it is asked until a server answers it."""
+
+    def __init__(self, means: Means, errand: Errand) -> None:
+        self._means, self._errand = means, errand
+        self._asked_at = time.perf_counter()
+        self._tries = Tries(means.retry, means.budget, retried=errand.retried)
+        self._last: BackendError | None = None
+        self._wait_s = 0.0
+        """Before the next round."""
+        self._look_until_s = 0.0
+        """So long, from the start, it is looked whether the router sends anything to a server that is asked again."""
+        means.budget.called()
+
+    async def begin(self) -> Passage:
+        """The passage on which the answer comes: of a stream its first content, else all of it is there.
+
+        Raises ``BackendError`` with every attempt, or what ``Router.acquire`` raises.
+        """
+        try:
+            return await self._round()
+        except BackendError as error:
+            return await self._go_on(error)
+
+    async def anew(self, broken: BackendError, at: Passage) -> Passage:
+        """Another passage for a stream that broke after its first content, where the caller allows that.
+
+        Raises ``broken``, with every attempt, where he does not, or where there is none.
+        """
+        await at.close()
+        self._failed(broken, at)
+        if self._errand.resume != "restart":
+            raise self._tries.told(broken) from broken.__cause__
+        return await self._go_on(broken)
+
+    async def _go_on(self, error: BackendError) -> Passage:
+        """Repeat as long as there is a way. No loop is built for a call that goes through at once."""
+        pending = [error]
+
+        async def again() -> Passage:
+            if pending:
+                raise pending.pop()
+            return await self._round()
+
+        loop = AsyncRetrying(retry=retry_if_exception(self._finds_a_way), wait=self._pause, reraise=True)
+        try:
+            return await loop(again)
+        except (BackendError, NoFeasibleDeployment):
+            last = self._last or error
+            raise self._tries.told(last) from last.__cause__
+
+    def _finds_a_way(self, error: BaseException) -> bool:
+        """Whether to go on after this: elsewhere, else to the same server after a while."""
+        elapsed_s, deadline = self._elapsed_s(), slo(self._errand.task.deadline_s)
+        if elapsed_s >= self._means.timeout.total_s or (deadline is not None and elapsed_s >= deadline.value):
+            return False
+        if isinstance(error, BackendError):
+            self._wait_s = 0.0
+            return self._tries.may_go_on
+        if not isinstance(error, NoFeasibleDeployment):
+            return False
+        if isinstance(error, PoolFull) and elapsed_s < self._means.timeout.queue_s and _is_full(error):
+            self._wait_s = random.uniform(0.0, _LOOK_S)
+            return True
+        if elapsed_s < self._look_until_s:
+            self._wait_s = random.uniform(0.0, _LOOK_S)
+            return True
+        wait_s = self._tries.wait_s()
+        self._wait_s = wait_s or 0.0
+        self._look_until_s = elapsed_s + self._wait_s + _AGAIN_S
+        return wait_s is not None
+
+    def _pause(self, state: RetryCallState) -> float:
+        return self._wait_s
+
+    async def _round(self) -> Passage:
+        """One request, or two when the first is late."""
+        passage = self._passage(await self._place())
+        after_s = None
+        if self._means.retry.hedge and self._means.replicated:
+            after_s = hedge_after_s(passage.call.decision, streaming=self._errand.streaming)
+        return await (self._open(passage) if after_s is None else self._raced(passage, after_s))
+
+    async def _place(self) -> Lease:
+        """A place for the request: in the router's queue at first, at once or not at all after a failure."""
+        router, tries, task = self._means.router, self._tries, self._errand.task
+        if tries.attempts:
+            if tries.deny:
+                task = replace(task, deny=task.deny | tries.deny)
+            return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
+        if not router.queued:
+            try:
+                return router.acquire(task)
+            except PoolFull:
+                if not self._means.timeout.queue_s:
+                    raise
+        return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=self._elapsed_s()).place()
+
+    def _passage(self, lease: Lease) -> Passage:
+        try:
+            tried = len(self._tries.attempts)
+            return Passage(self._means, self._errand, lease, asked_at=self._asked_at, tried=tried)
+        except BaseException:
+            lease.release()
+            raise
+
+    async def _open(self, passage: Passage) -> Passage:
+        try:
+            await passage.open()
+        except BaseException as error:
+            await passage.close()
+            if isinstance(error, BackendError):
+                self._failed(error, passage)
+            raise
+        return passage
+
+    async def _raced(self, passage: Passage, after_s: float) -> Passage:
+        """Open it; when that takes too long, another one, too. The first to answer wins, the other is cancelled."""
+        racing = {asyncio.create_task(self._open(passage))}
+        won: Passage | None = None
+        try:
+            done, _ = await asyncio.wait(racing, timeout=after_s)
+            if not done and (second := self._second(passage)) is not None:
+                racing.add(asyncio.create_task(self._open(second)))
+            pending = set(racing)
+            while pending:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if task.exception() is None:
+                        won = task.result()
+                        return won
+                    if not isinstance(task.exception(), BackendError):
+                        pending = set()
+            return next(iter(done)).result()  # raises what the last one failed with
+        finally:
+            await _ended(racing, but=won)
+
+    def _second(self, first: Passage) -> Passage | None:
+        """A second passage, where the budget allows one and another server has room."""
+        task, pool = self._errand.task, first.call.decision.pool
+        if not self._tries.may_hedge():
+            return None
+        try:
+            avoid = frozenset({pool, *self._tries.avoid})
+            return self._passage(self._means.router.acquire(task, waited_s=self._elapsed_s(), avoid=avoid))
+        except NoFeasibleDeployment:
+            return None
+
+    def _failed(self, error: BackendError, at: Passage) -> None:
+        now = time.perf_counter()
+        self._last = error
+        self._tries.failed(
+            error, at.call.decision, after_s=at.began_at - self._asked_at, took_s=max(0.0, now - at.began_at)
+        )
+
+    def _elapsed_s(self) -> float:
+        return time.perf_counter() - self._asked_at
+
+
+async def _ended(racing: Iterable[asyncio.Task[Passage]], *, but: Passage | None) -> None:
+    """Cancel those that did not win, and close what they opened."""
+    for task in racing:
+        task.cancel()
+    for task in racing:
+        with suppress(BaseException):
+            if (passage := await task) is not but:
+                await passage.close()
+
+
+def _is_full(error: PoolFull) -> bool:
+    """Whether a server that may be asked only lacks room."""
+    return any(reason.kind == "no_room" for reason in error.reasons.values())

@@ -1,0 +1,399 @@
+"""Getting one call through: hedges, the same server again, cancelling, sessions, bytes passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import faults
+import pytest
+from faults import FaultServer, answer, says
+from fleets import assert_nothing_is_held, profile
+from tenacity import retry, stop_after_delay, wait_fixed
+
+from agentroute.client import AsyncClient, Client, Retry, Session, Timeout
+from agentroute.counting import Counting
+from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, UsageError
+from agentroute.fleet import Deployment, Fleet
+from agentroute.pools import EACH, Pools
+from agentroute.router import Router
+from agentroute.task import Slo, Task
+from agentroute.tokens import GENERIC
+from agentroute.transport import Target
+
+TASK = Task(context_tokens=20, max_output_tokens=20)
+HI = [{"role": "user", "content": "hi there"}]
+BUSY = b'{"error":{"message":"busy"}}'
+
+
+@pytest.fixture
+def first() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def second() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+def one(server: FaultServer) -> Router:
+    return Router(Fleet([Deployment("one", profile(kv_blocks=1_000), urls=(server.url,), served_model="m")]))
+
+
+def two(first: FaultServer, second: FaultServer) -> Router:
+    """The first is asked first: its KV pool is known."""
+    return Router(
+        Fleet([
+            Deployment("one", profile(kv_blocks=1_000), urls=(first.url,), served_model="m"),
+            Deployment("two", profile(), urls=(second.url,), served_model="m"),
+        ])
+    )  # fmt: skip
+
+
+@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
+def nothing_is_held(router: Router) -> None:
+    assert_nothing_is_held(router)
+
+
+@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
+def closed(server: FaultServer) -> None:
+    assert not server.connections
+
+
+# --- hedges
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_second_server_answers_when_the_first_is_late_and_the_first_is_cancelled(
+    first: FaultServer, second: FaultServer, streaming: bool
+) -> None:
+    first.fault = faults.silent
+    router = two(first, second)
+
+    async def ask() -> str:
+        async with AsyncClient(router) as client:
+            if not streaming:
+                return (await client.chat(HI, task=TASK)).text
+            async with client.stream(HI, task=TASK) as events:
+                async for _ in events:
+                    pass
+            assert events.decision.deployment == "two"
+            assert events.reply is not None
+            closed(first)
+            return events.reply.text
+
+    started = time.monotonic()
+    assert asyncio.run(ask()) == "hi there"
+    assert time.monotonic() - started < 10.0
+    assert (first.asked.total(), second.asked.total()) == (1, 1)
+    nothing_is_held(router)
+
+
+def test_a_first_that_answers_in_the_end_wins_from_a_slower_second(first: FaultServer, second: FaultServer) -> None:
+    async def late(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.6)
+        await faults.good(asked, out)
+
+    first.fault, second.fault = late, faults.silent
+    router = two(first, second)
+    with Client(router) as client:
+        assert client.chat(HI, task=TASK).decision.deployment == "one"
+        closed(second)
+    nothing_is_held(router)
+
+
+def test_when_both_fail_the_error_tells_both(first: FaultServer, second: FaultServer) -> None:
+    async def late(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.5)
+        out.write(answer(400, b'{"error":{"message":"no"}}'))
+
+    first.fault = second.fault = late
+    router = two(first, second)
+    with Client(router) as client, pytest.raises(BackendError) as caught:
+        client.chat(HI, task=TASK)
+    assert {attempt.deployment for attempt in caught.value.attempts} == {"one", "two"}
+    nothing_is_held(router)
+
+
+@pytest.mark.parametrize("retry", [Retry(hedge=False), Retry(share=0.0), Retry(attempts=1)])
+def test_nothing_is_hedged_where_the_budget_has_nothing_left(
+    first: FaultServer, second: FaultServer, retry: Retry
+) -> None:
+    async def late(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.6)
+        await faults.good(asked, out)
+
+    first.fault = late
+    with Client(two(first, second), retry=retry) as client:
+        assert client.chat(HI, task=TASK).decision.deployment == "one"
+    assert not second.asked
+
+
+# --- the same server again
+
+
+def test_a_server_that_is_full_is_asked_again_when_it_says_so_and_told_of_it(first: FaultServer) -> None:
+    async def at_second(asked: faults.Question, out: faults.Connection) -> None:
+        if asked.number:
+            await faults.good(asked, out)
+        else:
+            out.write(answer(429, BUSY, "application/json", "retry-after: 0.3"))
+
+    first.fault = at_second
+    started = time.monotonic()
+    with Client(one(first)) as client:
+        assert client.chat(HI, task=TASK).text == "hi there"
+    assert time.monotonic() - started >= 0.3
+    assert first.retries == [None, "1"]
+
+
+def test_a_server_that_stays_full_is_given_up_with_every_attempt(first: FaultServer) -> None:
+    first.fault = says(answer(429, BUSY))
+    router = one(first)
+    with Client(router) as client, pytest.raises(BackendError) as caught:
+        client.chat(HI, task=TASK)
+    attempts = caught.value.attempts
+    assert len(attempts) == first.asked.total() == 3
+    assert {attempt.kind for attempt in attempts} == {FailureKind.OVERLOADED}
+    assert list(attempts) == sorted(attempts, key=lambda attempt: attempt.after_s)
+    assert "busy; before it one after 0.0 s: overloaded (HTTP 429): busy" in str(caught.value)
+    nothing_is_held(router)
+
+
+def test_what_the_caller_has_retried_is_not_retried_again_and_counted_on(first: FaultServer) -> None:
+    first.fault = says(answer(429, BUSY))
+    with Client(one(first)) as client, pytest.raises(BackendError):
+        client.chat(HI, task=TASK, retried=2)
+    assert first.retries == ["2"]
+
+
+def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.3)
+        out.write(answer(503, BUSY))
+
+    first.fault = slow
+    task = Task(context_tokens=20, max_output_tokens=20, deadline_s=Slo(0.2, hard=False))
+    with Client(one(first)) as client, pytest.raises(BackendError) as caught:
+        client.chat(HI, task=task)
+    assert len(caught.value.attempts) == first.asked.total() == 1
+
+
+# --- leaving
+
+
+def test_cancelling_reaches_the_server_at_once(first: FaultServer) -> None:
+    first.fault = faults.silent
+    router = one(first)
+
+    async def cancel() -> None:
+        async with AsyncClient(router) as client:
+            asking = asyncio.create_task(client.chat(HI, task=TASK))
+            while not first.asked:
+                await asyncio.sleep(0.01)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            closed(first)
+
+    asyncio.run(cancel())
+    nothing_is_held(router)
+
+
+@pytest.mark.parametrize("raising", [True, False])
+def test_leaving_a_block_in_a_thread_reaches_the_server_at_once(first: FaultServer, raising: bool) -> None:
+    async def endless(asked: faults.Question, out: faults.Connection) -> None:
+        out.write(faults.HEAD + faults.delta("a"))
+        await asyncio.sleep(30.0)
+
+    first.fault = endless
+    router = one(first)
+    with Client(router) as client:
+
+        def leave() -> None:
+            with client.stream(HI, task=TASK) as events:
+                next(events)
+                if raising:
+                    raise KeyError("mine")
+
+        thread = threading.Thread(target=leave)
+        old, threading.excepthook = threading.excepthook, lambda _: None
+        try:
+            thread.start()
+            thread.join(10.0)
+        finally:
+            threading.excepthook = old
+        closed(first)
+    nothing_is_held(router)
+
+
+def test_a_client_that_nobody_closed_leaves_no_thread(first: FaultServer) -> None:
+    def use() -> None:
+        client = Client(one(first))
+        client.chat(HI, task=TASK)
+
+    before = threading.active_count()
+    use()
+    gc.collect()
+    assert threading.active_count() <= before
+
+
+# --- sessions
+
+
+def test_a_session_counts_from_the_usage_of_the_step_before(first: FaultServer) -> None:
+    seen: list[Task] = []
+    router = one(first)
+    with Client(router) as client:
+        session = Session("run-1")
+        messages: list[dict[str, Any]] = [*HI]
+        for _ in range(2):
+            reply = client.chat(messages, session=session)
+            seen.append(reply.decision.task)
+            messages += [{"role": "assistant", "content": reply.text}, {"role": "user", "content": "and then?"}]
+    assert [(task.session_id, task.step) for task in seen] == [("run-1", 1), ("run-1", 2)]
+    assert [task.context_source for task in seen] == ["generic fingerprint", "usage"]
+    counted = faults.USAGE["prompt_tokens"] + faults.USAGE["completion_tokens"]
+    assert counted < (seen[1].expected_context_tokens or 0) < counted + 20
+
+
+def test_each_step_of_a_session_has_what_the_steps_before_it_left(first: FaultServer) -> None:
+    now = [100.0]
+    session = Session(deadline_s=Slo(10.0, hard=False), clock=lambda: now[0])
+    with Client(one(first)) as client:
+        assert client.chat(HI, session=session).decision.task.deadline_s == Slo(10.0, hard=False)
+        now[0] += 4.0
+        assert session.left_s == 6.0
+        assert client.chat(HI, session=session).decision.task.deadline_s == Slo(6.0, hard=False)
+        own = Task(context_tokens=20, max_output_tokens=20, deadline_s=2.0)
+        assert client.chat(HI, task=own, session=session).decision.task.deadline_s == Slo(2.0)
+        now[0] += 7.5
+        with pytest.raises(NoFeasibleDeployment, match=r"deadline of 10 s passed 1\.5 s ago"):
+            client.chat(HI, session=session)
+    assert first.asked.total() == 3
+
+
+def test_usage_teaches_how_the_fleets_model_counts() -> None:
+    counting = Counting(Router(Fleet([Deployment("one", profile(), served_model="m")])))
+    assert counting.fingerprint() == GENERIC
+    for _ in range(20):
+        counting.seen("one", HI, (), 40)
+    learnt = counting.fingerprint()
+    assert learnt.name == "p" or learnt.name == "m"
+    assert learnt.weights != GENERIC.weights
+
+
+def test_two_models_teach_nothing_about_each_other() -> None:
+    fleet = Fleet(
+        [Deployment("one", profile("p"), served_model="m"), Deployment("two", profile("q"), served_model="n")]
+    )
+    counting = Counting(Router(fleet))
+    counting.seen("one", HI, (), 40)
+    assert counting.fingerprint() == counting.fingerprint("two") == GENERIC
+    assert counting.fingerprint("one") != GENERIC
+
+
+# --- bytes passed on
+
+STREAMED = b'{"model": "m",  "messages": [{"role":"user","content":"hi there"}], "stream": true, "max_tokens": 9,'
+STREAMED += b' "stream_options": {"include_usage": true}}'
+WHOLE = b'{"messages": [{"role":"user","content":"hi there"}],"max_tokens": 9,   "model": "m"}'
+
+
+@pytest.mark.parametrize("body", [STREAMED, WHOLE])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_forwarded_request_and_its_answer_are_the_same_bytes(first: FaultServer, body: bytes, way: str) -> None:
+    first.bodies = []
+    router = one(first)
+    if way == "sync":
+        with Client(router) as client, client.forward(body) as back:
+            status, kind, got = back.status, back.headers["content-type"], b"".join(back)
+            reply, decision = back.reply, back.decision
+    else:
+
+        async def forward() -> Any:
+            async with AsyncClient(router) as client, client.forward(body) as back:
+                got = b"".join([chunk async for chunk in back])
+                return back.status, back.headers["content-type"], got, back.reply, back.decision
+
+        status, kind, got, reply, decision = asyncio.run(forward())
+    assert first.bodies == [body]
+    sent = [piece[piece.index(b"\r\n") + 2 : -2] for piece in faults.whole("hi there")[1:-1]]
+    assert (status, kind, got) == (
+        (200, "text/event-stream", b"".join(sent))
+        if body is STREAMED
+        else (200, "application/json", faults.completion("hi there"))
+    )
+    assert reply is not None
+    assert (reply.text, reply.usage.prompt_tokens) == ("hi there", 7)
+    assert decision.deployment == "one"
+    nothing_is_held(router)
+
+
+def test_a_forwarded_request_names_the_servers_own_model(first: FaultServer) -> None:
+    first.bodies = []
+    with Client(one(first)) as client, client.forward(WHOLE.replace(b'"m"', b'"alias"')) as back:
+        assert b"".join(back) == faults.completion("hi there")
+    assert json.loads(first.bodies[0]) == json.loads(WHOLE)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"messages": "hi"}'])
+def test_what_is_no_chat_request_is_refused(first: FaultServer, body: bytes) -> None:
+    with Client(one(first)) as client, pytest.raises(UsageError), client.forward(body):
+        pass
+    assert not first.asked
+
+
+def test_a_forwarded_stream_that_breaks_is_an_error_after_its_bytes(first: FaultServer) -> None:
+    first.fault = faults.reset_after_content
+    got = b""
+    with Client(one(first)) as client, client.forward(STREAMED) as back, pytest.raises(BackendError) as caught:
+        for chunk in back:
+            got += chunk
+    assert b'"content": "be"' in got
+    assert caught.value.kind is FailureKind.INTERRUPTED
+
+
+# --- connections
+
+
+def test_a_pool_is_shared_by_few_and_used_again() -> None:
+    async def use() -> None:
+        pools = Pools(Timeout(), "httpx")
+        taken = [pools.take("http://a") for _ in range(2 * EACH + 1)]
+        assert [taken.count(pool) for pool in dict.fromkeys(taken)] == [EACH, EACH, 1]
+        assert pools.take("http://b") not in taken
+        for pool in taken:
+            pools.give(pool)
+        assert pools.take("http://a") in taken
+        await pools.aclose()
+        with pytest.raises(UsageError, match="the client is closed"):
+            pools.take("http://a")
+
+    asyncio.run(use())
+
+
+def test_a_transport_that_is_none_is_refused(first: FaultServer) -> None:
+    with pytest.raises(UsageError, match="transport must be"):
+        Client(one(first), transport="curl")  # type: ignore[arg-type]
+
+
+def test_a_plain_address_needs_no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> None:
+        raise AssertionError("certificates were read")
+
+    for name in ("http_proxy", "https_proxy", "all_proxy", "ssl_cert_file", "ssl_cert_dir"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr("httpx.create_ssl_context", read)
+    pools = Pools(Timeout(), "httpx")
+    assert pools._context(Target.of("http://127.0.0.1:1", None).root) is pools._context("http://127.0.0.2")
+    with pytest.raises(AssertionError, match="certificates were read"):
+        pools._context("https://127.0.0.1")
