@@ -60,7 +60,7 @@ def vllm(*options: str, shape: str = "llama", blocks: int | None = None, workers
         **({"VLLM_CPU_OMP_THREADS_BIND": "|".join(map(str, range(workers)))} if workers > 1 else {}),
     }  # fmt: skip
     with whole(BIN / "vllm", "serve", model(shape), *place, *limits, *slots, *tools, *options, env=env):
-        until(lambda: httpx.get(f"{url}/health").status_code == 200, most_s=START_S, every_s=0.5)
+        healthy(url)
         warm(url, "tiny")
         yield url
 
@@ -74,7 +74,7 @@ def transformers_serve() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as home:  # it lists what was downloaded, and fails where nothing ever was
         (Path(home) / "hub").mkdir()
         with whole(BIN / "transformers", "serve", model("llama"), *pool, *place, env={"HF_HOME": home}):
-            until(lambda: httpx.get(f"{url}/health").status_code == 200, most_s=START_S, every_s=0.5)
+            healthy(url)
             warm(url, str(model("llama")))
             yield url
 
@@ -89,6 +89,12 @@ def whole(*command: str | Path, env: Mapping[str, str]) -> Iterator[subprocess.P
         stack.close()
         with suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
+
+
+def healthy(url: str) -> None:
+    """Wait until a server has started; a client that is made for each look would take a tenth of a core."""
+    with httpx.Client(timeout=30.0) as asking:
+        until(lambda: asking.get(f"{url}/health").status_code == 200, most_s=START_S, every_s=1.0)
 
 
 def warm(url: str, name: str) -> None:
