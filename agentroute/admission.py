@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from agentroute.errors import PoolFull, UsageError
+from agentroute.errors import PoolFull, UsageError, shown
 
 if TYPE_CHECKING:
     from agentroute.lease import Lease
@@ -33,6 +33,8 @@ class Admission:
     """
 
     def __init__(self, router: Router, task: Task, timeout_s: float | None, waited_s: float = 0.0) -> None:
+        if timeout_s is not None and (not isinstance(timeout_s, int | float) or timeout_s != timeout_s):
+            raise UsageError(f"timeout_s must be a number of seconds or None, got {shown(timeout_s)}")
         self._router, self._timeout_s, self._waited_s = router, timeout_s, waited_s
         self._task = task
         self._ticket: Ticket | None = None

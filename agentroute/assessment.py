@@ -204,6 +204,8 @@ class Assessment:
             self.cramped = over | (fleet.window_tokens < ask.grown_tokens)
         if ask.allowed is not None:
             able = _and(able, ask.allowed)
+        self.fits = able
+        """Deployments that may take the task and can hold it, however busy they are; ``None``: all."""
         if ask.max_cost_usd is not None:
             # A cost that is unknown cannot be promised.
             able = _and(able, self.cost_usd <= ask.max_cost_usd)

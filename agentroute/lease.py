@@ -7,10 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from agentroute.decision import Decision
-from agentroute.errors import UsageError
+from agentroute.errors import UsageError, shown
 from agentroute.fleet import Deployment
 from agentroute.outcome import Outcome
 from agentroute.state.situation import Placed
+from agentroute.task import MAX_TOKENS
 
 if TYPE_CHECKING:
     from agentroute.router import Router
@@ -55,6 +56,8 @@ class Lease:
         """Let go, and let the router learn from what became of the request: what is slow, what is warm, who is down."""
         if not 0.0 <= after_s < math.inf:
             raise UsageError(f"after_s must be a finite number of seconds, 0 or more, got {after_s!r}")
+        if not isinstance(outcome, Outcome):
+            raise UsageError(f"a lease is settled with an Outcome, got {shown(outcome)}")
         self._router._release(self, outcome, after_s)
 
     def first_token(self) -> None:
@@ -67,6 +70,14 @@ class Lease:
         False where the pool has no more: the request goes on, the engine sees to that, but nothing else is placed
         there until enough is free again.
         """
+        if (
+            not isinstance(output_tokens, int)
+            or isinstance(output_tokens, bool)
+            or not 0 <= output_tokens <= MAX_TOKENS
+        ):
+            raise UsageError(
+                f"output_tokens must be a whole number from 0 to {MAX_TOKENS:,}, got {shown(output_tokens)}"
+            )
         return self._router._extend(self, output_tokens)
 
     def __enter__(self) -> Self:

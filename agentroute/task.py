@@ -21,6 +21,7 @@ UNSET_OUTPUT_TOKENS = 1_024
 """Output tokens that are planned for when a task does not say: never silently the whole window."""
 MAX_TOKENS = 1_000_000_000
 MAX_CONCURRENCY = 1_000_000
+MOST_HASH = 2**64
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +141,8 @@ class Task:
             object.__setattr__(self, "deny", _names("deny", self.deny))
         if type(self.quality) is not _Floors:
             object.__setattr__(self, "quality", _Floors.of(self.quality))
-        if type(self.prefix) is not tuple:
-            object.__setattr__(self, "prefix", tuple(self.prefix))
+        if self.prefix or type(self.prefix) is not tuple:
+            object.__setattr__(self, "prefix", _prefix(self.prefix))
         if self.context_source is not None and self.context_source not in SOURCES:
             raise TaskError(f"context_source must be one of {', '.join(SOURCES)}, got {shown(self.context_source)}")
 
@@ -261,6 +262,25 @@ def _names(what: str, names: object) -> frozenset[str]:
         if not isinstance(name, str):
             raise TaskError(f"{what} must hold deployments' names, got {shown(name)}")
     return frozenset(listed)
+
+
+def _prefix(marks: object) -> tuple[tuple[int, int], ...]:
+    if isinstance(marks, str) or not isinstance(marks, Iterable):
+        raise TaskError(f"prefix must hold marks, pairs of a hash and a number of tokens, got {shown(marks)}")
+    listed = tuple(marks)
+    for mark in listed:
+        if not isinstance(mark, tuple) or len(mark) != 2 or not _is_mark(*mark):
+            raise TaskError(
+                "prefix must hold pairs of a hash, a whole number of 64 bits, and a number of tokens from 0 to "
+                f"{MAX_TOKENS:,}, got {shown(mark)}"
+            )
+    return listed
+
+
+def _is_mark(hash_: object, tokens: object) -> bool:
+    if not isinstance(hash_, int) or not isinstance(tokens, int) or isinstance(hash_, bool) or isinstance(tokens, bool):
+        return False
+    return abs(hash_) <= MOST_HASH and 0 <= tokens <= MAX_TOKENS
 
 
 def _needs(needs: object) -> frozenset[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
-from agentroute.errors import AgentrouteError, UsageError
+from agentroute.errors import UsageError
 from agentroute.inputs import State
 from agentroute.misses import costs_more
 from agentroute.policy import Objective
@@ -43,10 +44,11 @@ so long at most. Assumed."""
 LOOK_AGAIN_S = 0.5
 """Who waits so as not to cost others their SLOs is not tried again sooner: what harms them changes no faster."""
 MOST_REFUSED = 12
-"""So many that find no place, one after the other, and nobody behind them is tried: those that come first are served
-first, and each try takes a tenth of a millisecond. Assumed."""
+"""So many that find no place, one after the other, and nobody behind them is tried who may go to the same deployments:
+those that come first are served first, and each try takes a tenth of a millisecond. Assumed."""
 MOST_TRIED = 64
-"""Tickets that are tried when something changes; those behind them get their turn as these go."""
+"""Tickets for the same deployments that are tried when something changes; those behind them get their turn as these
+go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,13 @@ class Delay:
     pool: int | None = None
     """The pool that it waits for room in; ``None``: it is not room that lacks."""
     blocks: NDArray[np.float64] | None = None
-    """What it needs at each deployment at the least, where it waits for room."""
+    """What it needs at each deployment at the least, where it waits for room; NaN: that one cannot take it."""
     slack_s: float = math.inf
     """For so long an idle fleet could still keep its SLOs (its hard ones, where it is hopeless)."""
     again_s: float = 0.0
     """It need not be tried again before; more than 0: there is room, but others would lose more by it than it gains."""
+    among: bytes | None = None
+    """The deployments that may take it and can hold it; ``None``: not known yet."""
 
 
 Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
@@ -80,7 +84,7 @@ class Ticket:
     ) -> None:
         self.task, self.at = task, at
         self.lease: Lease | None = None
-        self.refused: AgentrouteError | None = None
+        self.refused: Exception | None = None
         self.cancelled = False
         self.delay = Delay()
         self.hope_until = -math.inf
@@ -115,7 +119,7 @@ class Ticket:
             raise UsageError("the ticket was cancelled" if self.cancelled else "the ticket waits still")
         return self.lease
 
-    def _finish(self, lease: Lease | None, refused: AgentrouteError | None) -> None:
+    def _finish(self, lease: Lease | None, refused: Exception | None) -> None:
         # A traceback would keep alive what the frames of its callers hold, leases among it.
         self.lease, self.refused = lease, refused and refused.with_traceback(None)
 
@@ -150,13 +154,15 @@ class Waiting:
         how long it has waited elsewhere.
         """
         ticket = Ticket(self, task, self._clock() - waited_s, on_done, route)
-        if len(self._tickets) >= MOST_TRIED:
+        if len(self._tickets) >= MOST_REFUSED:  # it may not be tried
             try:
-                self._place(task, 0.0, None)
-            except AgentrouteError as refused:
+                why = self._place(task, waited_s, None)
+            except Exception as refused:
                 ticket._finish(None, refused)
                 ticket._tell()
                 return ticket
+            if isinstance(why, Delay):
+                ticket.delay = why
         with self._lock:
             self._tickets.append(ticket)
         self.pump()
@@ -205,8 +211,14 @@ class Waiting:
         done: list[Ticket] = []
         reserved: set[int] = set()
         delayed: dict[Task, Delay] = {}
-        self._looked_at, refused_in_a_row = now, 0
-        for ticket in sorted(self._tickets, key=lambda ticket: _order(ticket, now))[:MOST_TRIED]:
+        looked_at: Counter[bytes | None] = Counter()
+        refused_in_a_row: Counter[bytes | None] = Counter()
+        self._looked_at = now
+        for ticket in sorted(self._tickets, key=lambda ticket: _order(ticket, now)):
+            among = ticket.delay.among
+            looked_at[among] += among is not None
+            if looked_at[among] > MOST_TRIED:
+                continue
             waited_s = max(0.0, now - ticket.at)
             if waited_s < AGE_S and ticket.task in delayed:
                 ticket.delay = delayed[ticket.task]
@@ -216,21 +228,21 @@ class Waiting:
             if now < ticket.hope_until and not self._room(ticket.delay):
                 found = ticket.delay
             else:
-                if refused_in_a_row >= MOST_REFUSED:
-                    break
+                if refused_in_a_row[among] >= MOST_REFUSED:
+                    continue
                 try:
                     answer = self._place(ticket.task, waited_s, frozenset(reserved))
-                except AgentrouteError as refused:
+                except Exception as refused:  # one of an objective of the user's own, too: it is that task's alone
                     ticket._finish(None, refused)
                     done.append(ticket)
                     continue
                 if not isinstance(answer, Delay):
                     ticket._finish(answer, None)
                     done.append(ticket)
-                    refused_in_a_row = 0
+                    refused_in_a_row.clear()
                     continue
-                refused_in_a_row += 1
                 ticket.delay = found = answer
+                refused_in_a_row[found.among] += 1
                 ticket.hope_until, ticket.again_at = now + found.slack_s, now + found.again_s
             if not found.hopeless:  # one that came later may still have hope
                 delayed[ticket.task] = found
@@ -244,19 +256,23 @@ def where(task: Task, a: Assessment, objective: Objective, idle: State, waited_s
 
     Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
     """
-    best = a.best(objective)
+    best, among = a.best(objective), b"" if a.fits is None else a.fits.tobytes()
     if best is not None:
         if waited_s >= LATE_S or not objective.weighs_slos or not costs_more(a, best, waited_s):
             return best
         keeps = a.used is not None and bool(a.used[best] <= 1.0)
-        return Delay(not keeps, again_s=LOOK_AGAIN_S)
+        return Delay(not keeps, again_s=LOOK_AGAIN_S, among=among)
     alone = Assessment(a.fleet, a.ask._replace(concurrency=1.0), idle, room_now=False)
+    blocks = a.least_units if a.fits is None else np.where(a.fits, a.least_units, np.nan)
     first = alone.best(objective)
     if first is None:
+        if a.able is not None and a.able.any():
+            # What is warm, or who shares the costs, lets one take it as long as that lasts.
+            return Delay(blocks=blocks, slack_s=0.0, among=among)
         raise refusal(task, objective, alone, now)
     hopeless = bool(alone.rank[first] >= MISSED)
     slack_s = alone.slack_ms(first, hard=hopeless) / 1_000.0
-    return Delay(hopeless, int(alone.pool[first]), a.least_units, slack_s)
+    return Delay(hopeless, int(alone.pool[first]), blocks, slack_s, among=among)
 
 
 def _order(ticket: Ticket, now: float) -> tuple[bool, float, float, float, int]:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from fleets import assert_nothing_is_held, profile, router, task
@@ -88,6 +89,12 @@ def test_after_its_timeout_it_leaves_and_says_how_it_stood() -> None:
     assert free_blocks(r) == 70
     with r.acquire(SMALL):
         pass
+
+
+@pytest.mark.parametrize("timeout_s", [float("nan"), "1"])
+def test_a_time_to_wait_is_a_number(timeout_s: Any) -> None:
+    with pytest.raises(UsageError, match="timeout_s must be a number of seconds or None"):
+        one().admit(SMALL, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, -1.0])

@@ -8,7 +8,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import BLOCK, Clock, fleet, fleets, grid, held, point, profile, profiles, router, task, tasks
+from fleets import (
+    BLOCK,
+    Clock,
+    assert_nothing_is_held,
+    fleet,
+    fleets,
+    grid,
+    held,
+    point,
+    profile,
+    profiles,
+    router,
+    task,
+    tasks,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -613,10 +627,35 @@ def test_what_was_waited_is_gone_from_the_limits_and_said() -> None:
         r.acquire(task(deadline_s=2.0), waited_s=5.0)
 
 
-@pytest.mark.parametrize("waited_s", [-1.0, float("nan"), float("inf")])
-def test_a_wait_is_a_finite_time(waited_s: float) -> None:
+@pytest.mark.parametrize("waited_s", [-1.0, float("nan"), float("inf"), "1"])
+@pytest.mark.parametrize("way", ["acquire", "queue", "admit"])
+def test_a_wait_is_a_finite_time(way: str, waited_s: Any) -> None:
+    r = router(profile())
     with pytest.raises(UsageError, match="waited_s must be a finite number"):
-        router(profile()).acquire(task(), waited_s=waited_s)
+        getattr(r, way)(task(), waited_s=waited_s)
+    assert r.queued == 0
+
+
+@pytest.mark.parametrize("output", [-1, 10**30, 1.5, float("nan"), True, None])
+def test_an_answer_grows_to_a_whole_number_of_tokens(output: Any) -> None:
+    """A number that floats do not hold beside the others' blocks would take these with it."""
+    r = router(profile(kv_blocks=200))
+    with r.acquire(task()) as one, r.acquire(task()) as other:
+        with pytest.raises(UsageError, match="output_tokens must be a whole number from 0 to 1,000,000,000"):
+            one.extend(output)
+        assert (one.blocks, other.blocks) == (69, 69)
+    assert_nothing_is_held(r)
+
+
+@pytest.mark.parametrize("outcome", [None, "ok", {"ttft_ms": 5.0}])
+def test_a_lease_is_settled_with_an_outcome_and_held_until_then(outcome: Any) -> None:
+    r = router(profile(kv_blocks=200))
+    lease = r.acquire(task())
+    with pytest.raises(UsageError, match="settled with an Outcome"):
+        lease.settle(outcome)
+    assert lease.blocks == 69
+    lease.release()
+    assert_nothing_is_held(r)
 
 
 def test_a_shared_pool_has_one_number_of_ranks() -> None:

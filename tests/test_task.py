@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentroute.catalogue import shipped
 from agentroute.errors import TaskError
+from agentroute.prefix import Mark
 from agentroute.task import CAPABILITIES, MAX_CONCURRENCY, MAX_TOKENS, Slo, Task, slo
 from agentroute.tokens import Previous
 
@@ -160,6 +161,21 @@ def test_a_task_says_where_its_tokens_come_from() -> None:
 def test_there_is_no_other_source(source: Any) -> None:
     with pytest.raises(TaskError, match="context_source must be one of usage, server"):
         Task(context_tokens=5, context_source=source)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [5, "ab", [[1, 2]], [(1,)], [(1, 2, 3)], [(1, -5)], [(1, math.nan)], [("x", 3)], [(2**70, 5)], [(1, True)]],
+)
+def test_a_prefix_is_pairs_of_a_hash_and_a_number_of_tokens(prefix: Any) -> None:
+    with pytest.raises(TaskError, match="prefix must hold"):
+        Task(context_tokens=1_000, prefix=prefix)
+
+
+def test_a_prefix_may_be_any_row_of_marks() -> None:
+    marks = (Mark(7, 0), Mark(2**64 - 1, 900))
+    assert Task(context_tokens=1_000, prefix=iter(marks)) == Task(context_tokens=1_000, prefix=marks)  # type: ignore[arg-type]
+    assert {Task(context_tokens=1_000, prefix=marks)}
 
 
 def test_no_messages_are_a_task_all_the_same() -> None:

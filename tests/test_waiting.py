@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from desk import SMALL, UNITS, Desk, one
-from fleets import fleet, profile, task
+from fleets import Clock, assert_nothing_is_held, fleet, profile, task
+from numpy.typing import NDArray
 
+from agentroute.assessment import Assessment
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.route import Route
 from agentroute.router import Router
@@ -117,6 +120,25 @@ def test_a_refusal_that_is_kept_keeps_no_lease_of_its_callers() -> None:
     kept = asks()
     assert kept.refused is not None
     r.acquire(SMALL).release()
+
+
+def test_an_objective_that_fails_on_a_task_fails_that_task_alone() -> None:
+    """Whoever lets go of a lease has nothing to do with it, and nobody waits behind it for ever."""
+
+    def fails(a: Assessment) -> NDArray[np.float64]:
+        if a.ask.context_tokens == 900.0:
+            raise ZeroDivisionError("mine")
+        return a.e2e_ms
+
+    r = Router(fleet(profile(kv_blocks=70)), objectives={"own": fails}, objective="own", clock=Clock())
+    running = r.acquire(SMALL)
+    waits, failed, behind = r.queue(SMALL), r.queue(task(900)), r.queue(SMALL)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        failed.result()
+    running.release()
+    waits.result().release()
+    behind.result().release()
+    assert_nothing_is_held(r)
 
 
 def test_a_task_that_names_what_is_not_there_is_refused_with_that() -> None:

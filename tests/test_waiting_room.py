@@ -13,7 +13,7 @@ from agentroute.errors import UsageError
 from agentroute.lease import Lease
 from agentroute.state.load import Load
 from agentroute.task import Slo, Task
-from agentroute.waiting import RESERVE_S, Delay
+from agentroute.waiting import MOST_REFUSED, MOST_TRIED, RESERVE_S, Delay
 
 # ---- a place is kept for who is large
 
@@ -151,6 +151,43 @@ def test_room_of_a_prefix_that_siblings_hold_is_room() -> None:
         assert first.blocks == 63
         assert desk.router.pump() == [ticket]
 
+
+def test_room_where_something_is_warm_is_waited_for() -> None:
+    """Idle and cold the pool would be too slow for it; warm it is not, and so it stays for now."""
+    desk = Desk(profile(kv_blocks=600, prefixes=True))
+    step = Task(context_tokens=8_000, max_output_tokens=100, session_id="s")
+    desk.router.acquire(step).release()
+    desk.clock.now += 100.0
+    again = replace(step, ttft_ms=200.0)
+    desk.router.acquire(again).release()
+    desk.clock.now += 100.0
+    desk.fill(task(300))
+    desk.clock.now += 100.0
+    ticket = desk.queue("step", again)
+    assert ticket.refused is None
+    while desk.busy:
+        desk.free()
+    assert ticket.result().deployment.name == "p"
+
+
+# ---- nobody waits behind those that wait for something else
+
+
+@pytest.mark.parametrize("many", [MOST_REFUSED - 1, MOST_REFUSED, MOST_TRIED, 2 * MOST_TRIED])
+@pytest.mark.parametrize("pin", ["free", None])
+def test_who_may_go_where_there_is_room_does_not_wait_behind_those_that_may_not(many: int, pin: str | None) -> None:
+    desk = Desk(profile("full", kv_blocks=70, speed=2.0), profile("free", kv_blocks=7_000))
+    desk.busy.append(desk.router.acquire(replace(SMALL, pin="full")))
+    for i in range(many):
+        desk.queue(f"waits {i}", replace(SMALL, pin="full", deadline_s=Slo(1_000.0 + i, hard=False)))
+    desk.queue("quick", replace(SMALL, pin=pin), after_s=1.0)
+    assert desk.placed == ["quick"]
+    desk.clock.now += 1_000.0
+    desk.free()
+    assert desk.placed == ["quick", "waits 0"]
+
+
+# ---- who leaves
 
 # ---- who leaves
 

@@ -123,6 +123,10 @@ class Foreign:
             self._set(_BLOCKS, pool, load.kv_used * capacity_blocks - own_blocks, at)
         self._others = self._reckoned(time)
 
+    def is_older(self, pool: int, load: Load, now: float) -> bool:
+        """Whether a report on ``pool`` is older than the last that was taken in."""
+        return load.at is not None and self._steady(now) - max(0.0, now - load.at) < self._reported[pool]
+
     def current(self, now: float) -> Others:
         """What others have at ``now``: prepared arrays, at most ``REFRESH_S`` old."""
         time = self._steady(now)

@@ -201,7 +201,9 @@ class Situation:
         self.throttle.answered(placed.hold.pool, placed.sent, now)
 
     def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
-        """Take in what a running server says of itself."""
+        """Take in what a running server says of itself; a report that is older than the last is ignored."""
+        if self.foreign.is_older(pool, load, now):
+            return
         self.ledger.settle(now)
         self._passed(pool, now)
         self.health.reported(pool, load, now)

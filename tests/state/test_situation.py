@@ -476,3 +476,14 @@ def test_others_and_our_own_are_not_counted_twice() -> None:
     prompts = 3 * (1_000 // BLOCK + 1)
     assert used(r) == 3 * 69 + (400 - prompts)
     assert len(leases) == 3
+
+
+@pytest.mark.parametrize("trouble", ["dead", None])
+def test_a_report_that_was_overtaken_says_nothing_of_whether_a_server_is_up(trouble: Any) -> None:
+    clock = Clock()
+    r, now, before = Router(fleet(profile()), clock=clock), Load(trouble=trouble, at=100.0), None if trouble else "dead"
+    clock.now = 100.0
+    r.observe("p", now)
+    stood = r.signs("p")
+    r.observe("p", Load(running=None if before else 1, trouble=before, at=90.0))  # type: ignore[arg-type]
+    assert r.signs("p") == stood
