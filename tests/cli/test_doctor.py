@@ -38,6 +38,7 @@ def config(folder: Path, *urls: str, more: str = "") -> Path:
 # ---- real servers
 
 
+@pytest.mark.alone  # a server that is asked for long is told of
 def test_what_init_wrote_agrees_with_the_servers(
     here: Path, llama_one: EmbeddedServer, llama_split: EmbeddedServer
 ) -> None:

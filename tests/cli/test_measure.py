@@ -144,7 +144,7 @@ def test_a_cap_on_tokens_is_kept_and_what_is_left_out_for_it_is_said(llama_one: 
             ("--output", "mine.json"),
             "a profile is written as TOML; give --output a file that ends in .toml, not mine.json",
         ),
-        (("--adapter", "zz"), "there is no adapter 'zz'; known: llamacpp, openai, sglang, vllm"),
+        (("--adapter", "zz"), "there is no adapter 'zz'; known: dynamo, llamacpp, openai, sglang, sglang_router, "),
         (("--into", "there.toml", "--tp", "2"), "--into adds points to a profile"),
     ],
 )
