@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Iterable
@@ -80,20 +81,21 @@ class Trip:
     def _finds_a_way(self, error: BaseException) -> bool:
         """Whether to go on after this: elsewhere, else to the same server after a while."""
         elapsed_s, deadline = self._elapsed_s(), slo(self._errand.task.deadline_s)
-        if elapsed_s >= self._means.timeout.total_s or (deadline is not None and elapsed_s >= deadline.value):
+        total_s, due_s = self._means.timeout.total_s, math.inf if deadline is None else deadline.value
+        if elapsed_s >= total_s or (elapsed_s >= due_s and deadline is not None and deadline.hard):
             return False
         if isinstance(error, BackendError):
             self._wait_s = 0.0
             return self._tries.may_go_on
-        if not isinstance(error, NoFeasibleDeployment):
-            return False
+        if not isinstance(error, NoFeasibleDeployment) or elapsed_s >= due_s:
+            return False  # an answer that is late by a soft deadline is worth another server, but no wait
         if isinstance(error, PoolFull) and elapsed_s < self._means.timeout.queue_s and _is_full(error):
             self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
         if elapsed_s < self._look_until_s:
             self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
-        wait_s = self._tries.wait_s()
+        wait_s = self._tries.wait_s(min(total_s, due_s) - elapsed_s)
         self._wait_s = wait_s or 0.0
         self._look_until_s = elapsed_s + self._wait_s + _AGAIN_S
         return wait_s is not None

@@ -186,6 +186,34 @@ def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
     assert len(caught.value.attempts) == first.asked.total() == 1
 
 
+def test_a_soft_deadline_that_has_passed_leaves_the_next_server_to_be_asked(
+    first: FaultServer, second: FaultServer
+) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.3)
+        out.write(answer(503, BUSY))
+
+    first.fault = slow
+    task = Task(context_tokens=20, max_output_tokens=20, deadline_s=Slo(0.2, hard=False))
+    with Client(two(first, second), retry=Retry(hedge=False)) as client:
+        assert client.chat(HI, task=task).decision.deployment == "two"
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "total_s"), [(5.0, 600.0), (Slo(5.0, hard=False), 600.0), (None, 5.0)], ids=["hard", "soft", "total"]
+)
+def test_a_server_that_is_full_for_longer_than_the_call_has_is_not_waited_for(
+    first: FaultServer, deadline_s: float | Slo | None, total_s: float
+) -> None:
+    first.fault = says(answer(429, BUSY, "application/json", "retry-after: 8"))
+    task, began = Task(context_tokens=20, max_output_tokens=20, deadline_s=deadline_s), time.monotonic()
+    with Client(one(first), timeout=Timeout(total_s=total_s)) as client, pytest.raises(BackendError) as caught:
+        client.chat(HI, task=task)
+    assert caught.value.kind is FailureKind.OVERLOADED
+    assert time.monotonic() - began < 4.0
+    assert first.asked.total() == 1
+
+
 # --- leaving
 
 
@@ -278,6 +306,28 @@ def test_each_step_of_a_session_has_what_the_steps_before_it_left(first: FaultSe
         with pytest.raises(NoFeasibleDeployment, match=r"deadline of 10 s passed 1\.5 s ago"):
             client.chat(HI, session=session)
     assert first.asked.total() == 3
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("of", ["prompt_tokens", "completion_tokens", "cached_tokens"])
+def test_counts_that_no_server_can_have_counted_are_unknown(
+    first: FaultServer, monkeypatch: pytest.MonkeyPatch, of: str, streaming: bool
+) -> None:
+    """They lost the answer, kept the hold, and left a session whose next step asked for more than any window."""
+    details = {"cached_tokens": 1} | ({of: 10**12} if of == "cached_tokens" else {})
+    monkeypatch.setattr(faults, "USAGE", faults.USAGE | {of: 10**12} | {"prompt_tokens_details": details})
+    router, session = one(first), Session()
+    with Client(router) as client:
+        for _ in range(2):
+            if streaming:
+                with client.stream(HI, session=session) as events:
+                    list(events)
+                reply = events.reply
+            else:
+                reply = client.chat(HI, session=session)
+            assert reply is not None and reply.text == "hi there"
+            assert getattr(reply.usage, of) is None
+    nothing_is_held(router)
 
 
 def test_usage_teaches_how_the_fleets_model_counts() -> None:
