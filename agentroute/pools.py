@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable
@@ -49,15 +50,25 @@ class Pools:
         # The rest of the waits is counted by an ``Alarm``.
         self._waits = {"timeout": httpx.Timeout(None, connect=timeout.connect_s).as_dict()}
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that the connections belong to."""
         self._all: list[Pool] = []
         self._free: dict[str, list[Pool]] = {}
         """By server, or by scheme where one pool serves all, those with a free place."""
         self._contexts: dict[bool, ssl.SSLContext] = {}
 
     def take(self, root: str) -> Pool:
-        """A pool with a free place, to be given back. Raises ``UsageError`` once closed, or for a wrong environment."""
+        """A pool with a free place, to be given back.
+
+        Raises ``UsageError`` once closed, in another event loop than at first, or for a wrong environment.
+        """
         if self._closed:
             raise UsageError("the client is closed; make a new one")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise UsageError("the client was used in another event loop, as its connections are; make one in each")
         key = root if self._each else root.partition(":")[0]
         free = self._free.setdefault(key, [])
         if not free:

@@ -6,7 +6,6 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -163,7 +162,19 @@ class Trip:
                         pending = set()
             return next(iter(done)).result()  # raises what the last one failed with
         finally:
-            await _ended(racing, but=won)
+            if won is None or len(racing) > 1:
+                await self._end(racing, won)
+
+    async def _end(self, racing: set[asyncio.Task[Passage]], won: Passage | None) -> None:
+        """End what has not won, to the last; who is cancelled meanwhile gets no answer, so that one is closed, too."""
+        ending = asyncio.create_task(_ended(racing, but=won))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            if won is not None:
+                await won.close()
+            raise
 
     def _second(self, first: Passage) -> Passage | None:
         """A second passage, where the budget allows one and another server has room."""
@@ -187,13 +198,14 @@ class Trip:
         return time.perf_counter() - self._asked_at
 
 
-async def _ended(racing: Iterable[asyncio.Task[Passage]], *, but: Passage | None) -> None:
+async def _ended(racing: set[asyncio.Task[Passage]], *, but: Passage | None) -> None:
     """Cancel those that did not win, and close what they opened."""
     for task in racing:
         task.cancel()
+    await asyncio.wait(racing)
     for task in racing:
-        with suppress(BaseException):
-            if (passage := await task) is not but:
+        if not task.cancelled() and task.exception() is None and (passage := task.result()) is not but:
+            with suppress(Exception):
                 await passage.close()
 
 

@@ -20,6 +20,7 @@ from agentroute.client import AsyncClient, Client, Retry, Session, Timeout
 from agentroute.counting import Counting
 from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.passage import Passage
 from agentroute.pools import EACH, Pools
 from agentroute.router import Router
 from agentroute.task import Slo, Task
@@ -233,6 +234,82 @@ def test_cancelling_reaches_the_server_at_once(first: FaultServer) -> None:
 
     asyncio.run(cancel())
     nothing_is_held(router)
+
+
+def test_who_is_cancelled_while_the_loser_of_a_race_is_ended_gets_no_answer(
+    first: FaultServer, second: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancelling was lost, and the call went on."""
+    first.fault = faults.silent
+    router, close = two(first, second), Passage.close
+    loser_ends = asyncio.Event()
+
+    async def slowly(passage: Passage) -> None:
+        if passage.call.deployment.name == "one":
+            loser_ends.set()
+            await asyncio.sleep(0.1)
+        await close(passage)
+
+    monkeypatch.setattr(Passage, "close", slowly)
+
+    async def cancel() -> None:
+        async with AsyncClient(router) as client:
+            asking = asyncio.create_task(client.chat(HI, task=TASK))
+            await asyncio.wait_for(loser_ends.wait(), 10.0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            nothing_is_held(router)
+
+    asyncio.run(cancel())
+    closed(first)
+    closed(second)
+
+
+def test_an_async_client_in_a_second_event_loop_says_so(first: FaultServer) -> None:
+    client = AsyncClient(one(first), transport="httpx")
+
+    async def ask() -> None:
+        await client.chat(HI, task=TASK)
+
+    async def ask_and_close() -> None:
+        async with client:
+            await ask()
+            with pytest.raises(UsageError, match="in another event loop"):
+                await asyncio.to_thread(asyncio.run, ask())
+
+    asyncio.run(ask_and_close())
+    nothing_is_held(client.router)
+
+
+def test_closing_a_client_ends_the_calls_of_other_threads_in_one_sentence(first: FaultServer) -> None:
+    first.fault = faults.silent
+    client, said = Client(one(first)), []
+
+    def ask() -> None:
+        with pytest.raises(UsageError, match="closed while this call was under way") as caught:
+            client.chat(HI, task=TASK)
+        said.append(caught.value)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while first.asked.total() < 3:
+        time.sleep(0.01)
+    client.close()
+    for thread in threads:
+        thread.join(5.0)
+    assert len(said) == 3
+    nothing_is_held(client.router)
+    closed(first)
+
+
+def test_closing_a_client_inside_a_stream_leaves_its_block_in_peace(first: FaultServer) -> None:
+    client = Client(one(first))
+    with client.stream(HI, task=TASK) as events:
+        next(events)
+        client.close()
+    nothing_is_held(client.router)
 
 
 @pytest.mark.parametrize("raising", [True, False])
