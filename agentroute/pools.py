@@ -115,11 +115,16 @@ class Pools:
     def _context(self, root: str) -> ssl.SSLContext:
         """Certificates are read once, and only where they are needed: that takes 50 ms."""
         named = any(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-        plain = root.startswith("http:") and not named and not getproxies()
+        plain = root.startswith("http:") and not named and not _proxies()
         if plain not in self._contexts:
             # A bare context trusts nobody, should anything ask it to.
             self._contexts[plain] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
         return self._contexts[plain]
+
+
+def _proxies() -> dict[str, str]:
+    """By scheme; ``no_proxy`` alone names none."""
+    return {scheme: url for scheme, url in getproxies().items() if scheme != "no"}
 
 
 def _streamed(client: httpx.AsyncClient) -> Send:
@@ -137,7 +142,7 @@ def _is_fast(wire: str) -> bool:
     installed = find_spec("httpx_aiohttp") is not None
     if wire == "aiohttp" and not installed:
         raise UsageError("transport='aiohttp' needs the extra 'fast': pip install 'agentroute[fast]'")
-    return installed and (wire == "aiohttp" or (wire == "auto" and not getproxies()))
+    return installed and (wire == "aiohttp" or (wire == "auto" and not _proxies()))
 
 
 def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
@@ -146,7 +151,7 @@ def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
 
     def session() -> ClientSession:
         connector = TCPConnector(limit=0, keepalive_timeout=LIMITS.keepalive_expiry or 2.0, ssl=context)
-        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(getproxies()))
+        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(_proxies()))
 
     made: httpx.AsyncBaseTransport = AiohttpTransport(verify=context, client=session)
     return made

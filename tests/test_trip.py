@@ -350,6 +350,28 @@ def test_a_client_that_nobody_closed_leaves_no_thread(first: FaultServer) -> Non
     assert threading.active_count() <= before
 
 
+@pytest.mark.parametrize(
+    ("pieces", "text"), [(("\\ud83d", "\\ude00 yes"), "😀 yes"), (("no \\ud83d", ""), "no \ufffd")]
+)
+def test_a_character_that_came_in_two_halves_is_one_and_half_of_one_is_none(
+    first: FaultServer, pieces: tuple[str, str], text: str
+) -> None:
+    """Half a character could be neither printed nor sent with the next prompt."""
+
+    async def halves(asked: faults.Question, out: faults.Connection) -> None:
+        if len(asked.body["messages"]) > 1:
+            return await faults.good(asked, out)
+        said = b"".join(faults.event('{"choices":[{"delta":{"content":"%s"}}]}' % piece) for piece in pieces)
+        out.write(faults.HEAD + said + faults.delta("", "stop") + faults.event("[DONE]") + faults.END)
+
+    first.fault = halves
+    with Client(one(first)) as client:
+        with client.stream(HI, task=TASK) as events:
+            list(events)
+        assert events.reply is not None and events.reply.text == text
+        assert client.chat([*HI, {"role": "assistant", "content": events.reply.text}, *HI]).text == "hi there"
+
+
 # --- sessions
 
 
@@ -520,6 +542,7 @@ def test_a_plain_address_needs_no_certificates(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setattr("httpx.create_ssl_context", read)
+    monkeypatch.setenv("no_proxy", "localhost")  # names no proxy
     pools = Pools(Timeout(), "httpx")
     assert pools._context(Target.of("http://127.0.0.1:1", None).root) is pools._context("http://127.0.0.2")
     with pytest.raises(AssertionError, match="certificates were read"):
