@@ -194,7 +194,7 @@ class Call:
             url=self.target.shown,
             status=error.status,
             retry_after_s=error.retry_after_s,
-            text="".join(self._assembly.text),
+            text=paired("".join(self._assembly.text)),
         )
 
     @property
@@ -247,9 +247,9 @@ class Call:
     def _finish(self, answer: Completion) -> Reply:
         self._over = True
         self.reply = Reply(
-            text=answer.text,
+            text=paired(answer.text),
             tool_calls=answer.tool_calls,
-            reasoning=answer.reasoning,
+            reasoning=paired(answer.reasoning),
             finish_reason=answer.finish_reason,
             usage=answer.usage,
             decision=self.decision,
@@ -286,5 +286,18 @@ def _joined(pieces: Sequence[ToolCallDelta]) -> ToolCall:
     return ToolCall(
         id=next((piece.id for piece in pieces if piece.id), None),
         name=next((piece.name for piece in pieces if piece.name), ""),
-        arguments="".join(piece.arguments for piece in pieces),
+        arguments=paired("".join(piece.arguments for piece in pieces)),
     )
+
+
+def paired(text: str) -> str:
+    """``text`` with the halves of a character that came in two pieces put together.
+
+    JSON may write a character beyond 16 bits as two halves (``\\ud83d\\ude00``), and a server may cut between them. A
+    half that stays alone has no bytes: nobody could print the answer, or send it as part of the next prompt.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

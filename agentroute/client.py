@@ -329,7 +329,8 @@ class Client:
         try:
             yield inside
         finally:
-            self._portal.run(opened.__aexit__(None, None, None))
+            if not self._portal.closed:  # else it has ended all that was open
+                self._portal.run(opened.__aexit__(None, None, None))
 
 
 class Events:

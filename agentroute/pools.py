@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable
@@ -49,15 +50,25 @@ class Pools:
         # The rest of the waits is counted by an ``Alarm``.
         self._waits = {"timeout": httpx.Timeout(None, connect=timeout.connect_s).as_dict()}
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that the connections belong to."""
         self._all: list[Pool] = []
         self._free: dict[str, list[Pool]] = {}
         """By server, or by scheme where one pool serves all, those with a free place."""
         self._contexts: dict[bool, ssl.SSLContext] = {}
 
     def take(self, root: str) -> Pool:
-        """A pool with a free place, to be given back. Raises ``UsageError`` once closed, or for a wrong environment."""
+        """A pool with a free place, to be given back.
+
+        Raises ``UsageError`` once closed, in another event loop than at first, or for a wrong environment.
+        """
         if self._closed:
             raise UsageError("the client is closed; make a new one")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise UsageError("the client was used in another event loop, as its connections are; make one in each")
         key = root if self._each else root.partition(":")[0]
         free = self._free.setdefault(key, [])
         if not free:
@@ -104,11 +115,16 @@ class Pools:
     def _context(self, root: str) -> ssl.SSLContext:
         """Certificates are read once, and only where they are needed: that takes 50 ms."""
         named = any(os.environ.get(name) for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"))
-        plain = root.startswith("http:") and not named and not getproxies()
+        plain = root.startswith("http:") and not named and not _proxies()
         if plain not in self._contexts:
             # A bare context trusts nobody, should anything ask it to.
             self._contexts[plain] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
         return self._contexts[plain]
+
+
+def _proxies() -> dict[str, str]:
+    """By scheme; ``no_proxy`` alone names none."""
+    return {scheme: url for scheme, url in getproxies().items() if scheme != "no"}
 
 
 def _streamed(client: httpx.AsyncClient) -> Send:
@@ -126,7 +142,7 @@ def _is_fast(wire: str) -> bool:
     installed = find_spec("httpx_aiohttp") is not None
     if wire == "aiohttp" and not installed:
         raise UsageError("transport='aiohttp' needs the extra 'fast': pip install 'agentroute[fast]'")
-    return installed and (wire == "aiohttp" or (wire == "auto" and not getproxies()))
+    return installed and (wire == "aiohttp" or (wire == "auto" and not _proxies()))
 
 
 def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
@@ -135,7 +151,7 @@ def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
 
     def session() -> ClientSession:
         connector = TCPConnector(limit=0, keepalive_timeout=LIMITS.keepalive_expiry or 2.0, ssl=context)
-        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(getproxies()))
+        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(_proxies()))
 
     made: httpx.AsyncBaseTransport = AiohttpTransport(verify=context, client=session)
     return made

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from agentroute.errors import UsageError
@@ -26,19 +26,27 @@ class Portal:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        self._closed = False
+        self.closed = False
         self._end: weakref.finalize[..., Portal] | None = None
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run it to its end. Who is interrupted while he waits (Ctrl-C) cancels it, and waits for that."""
+        """Run it to its end. Who is interrupted while he waits (Ctrl-C) cancels it, and waits for that.
+
+        Raises ``UsageError`` once it is closed, be it meanwhile.
+        """
         try:
-            loop = self._running()
+            with self._lock:  # what is begun before the loop is told to end is ended by it, and nobody waits for ever
+                loop = self._running()
+                future: Future[R] = asyncio.run_coroutine_threadsafe(work, loop)
         except BaseException:
             work.close()
             raise
-        future: Future[R] = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
+        except CancelledError:
+            if self.closed:
+                raise UsageError("the client was closed while this call was under way") from None
+            raise
         except BaseException:
             if not future.done():
                 future.cancel()
@@ -48,23 +56,23 @@ class Portal:
     def close(self) -> None:
         """Run what is to be the last, and end its thread, for good."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             end, self._end = self._end, None
         if end is not None:
             end()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise UsageError("the client is closed; make a new one")
-            if self._loop is not None and self._pid != os.getpid():
-                raise UsageError("the client was used before this process was forked; make a new one in it")
-            if self._loop is None:
-                self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
-                thread = threading.Thread(target=_serve, args=(self._loop,), name="agentroute", daemon=True)
-                thread.start()
-                self._end = weakref.finalize(self, _stop, self._loop, thread, self._pid, self._last)
-            return self._loop
+        """The loop; called under the lock."""
+        if self.closed:
+            raise UsageError("the client is closed; make a new one")
+        if self._loop is not None and self._pid != os.getpid():
+            raise UsageError("the client was used before this process was forked; make a new one in it")
+        if self._loop is None:
+            self._pid, self._loop = os.getpid(), asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(self._loop,), name="agentroute", daemon=True)
+            thread.start()
+            self._end = weakref.finalize(self, _stop, self._loop, thread, self._pid, self._last)
+        return self._loop
 
     def _quiet(self, loop: asyncio.AbstractEventLoop) -> None:
         """Give what was cancelled the time to close its connection."""

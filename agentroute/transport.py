@@ -239,6 +239,8 @@ _OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {
     "ClientConnectorDNSError": httpx.ConnectError,
     "ClientConnectorCertificateError": httpx.ConnectError,
     "ClientConnectorSSLError": httpx.ConnectError,
+    "ClientProxyConnectionError": httpx.ConnectError,
+    "ClientHttpProxyError": httpx.ProxyError,
     "ConnectionTimeoutError": httpx.ConnectTimeout,
     "SocketTimeoutError": httpx.ReadTimeout,
     "ServerTimeoutError": httpx.ReadTimeout,

@@ -115,17 +115,18 @@ class Tries:
         spare = self.retry.hedge and not self.retried and self._sent + 1 < self.retry.attempts
         return spare and self.budget.take()
 
-    def wait_s(self) -> float | None:
-        """Seconds until one of the servers that failed may be asked again; ``None``: none may. Takes from the budget.
+    def wait_s(self, left_s: float = math.inf) -> float | None:
+        """Seconds until one of the servers that failed may be asked again; ``None``: none may, or none of them before
+        the ``left_s`` are over that the call has. Takes from the budget.
 
         After it, those whose time has come are avoided no more.
         """
         if not self._again or self.retried or self._repeated + 1 >= self.retry.attempts:
             return None
         asked_s = min(self._again.values())
-        if asked_s > self.retry.most_wait_s or not self.budget.take():
+        if asked_s > self.retry.most_wait_s or asked_s >= left_s or not self.budget.take():
             return None
-        backoff_s = min(self.retry.first_wait_s * 2.0**self._repeated, self.retry.most_wait_s)
+        backoff_s = min(self.retry.first_wait_s * 2.0**self._repeated, self.retry.most_wait_s, left_s - asked_s)
         self._repeated += 1
         for pool in [pool for pool, asked in self._again.items() if asked <= asked_s]:
             del self._again[pool]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -80,20 +80,21 @@ class Trip:
     def _finds_a_way(self, error: BaseException) -> bool:
         """Whether to go on after this: elsewhere, else to the same server after a while."""
         elapsed_s, deadline = self._elapsed_s(), slo(self._errand.task.deadline_s)
-        if elapsed_s >= self._means.timeout.total_s or (deadline is not None and elapsed_s >= deadline.value):
+        total_s, due_s = self._means.timeout.total_s, math.inf if deadline is None else deadline.value
+        if elapsed_s >= total_s or (elapsed_s >= due_s and deadline is not None and deadline.hard):
             return False
         if isinstance(error, BackendError):
             self._wait_s = 0.0
             return self._tries.may_go_on
-        if not isinstance(error, NoFeasibleDeployment):
-            return False
+        if not isinstance(error, NoFeasibleDeployment) or elapsed_s >= due_s:
+            return False  # an answer that is late by a soft deadline is worth another server, but no wait
         if isinstance(error, PoolFull) and elapsed_s < self._means.timeout.queue_s and _is_full(error):
             self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
         if elapsed_s < self._look_until_s:
             self._wait_s = random.uniform(0.0, _LOOK_S)
             return True
-        wait_s = self._tries.wait_s()
+        wait_s = self._tries.wait_s(min(total_s, due_s) - elapsed_s)
         self._wait_s = wait_s or 0.0
         self._look_until_s = elapsed_s + self._wait_s + _AGAIN_S
         return wait_s is not None
@@ -161,7 +162,19 @@ class Trip:
                         pending = set()
             return next(iter(done)).result()  # raises what the last one failed with
         finally:
-            await _ended(racing, but=won)
+            if won is None or len(racing) > 1:
+                await self._end(racing, won)
+
+    async def _end(self, racing: set[asyncio.Task[Passage]], won: Passage | None) -> None:
+        """End what has not won, to the last; who is cancelled meanwhile gets no answer, so that one is closed, too."""
+        ending = asyncio.create_task(_ended(racing, but=won))
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            if won is not None:
+                await won.close()
+            raise
 
     def _second(self, first: Passage) -> Passage | None:
         """A second passage, where the budget allows one and another server has room."""
@@ -185,13 +198,14 @@ class Trip:
         return time.perf_counter() - self._asked_at
 
 
-async def _ended(racing: Iterable[asyncio.Task[Passage]], *, but: Passage | None) -> None:
+async def _ended(racing: set[asyncio.Task[Passage]], *, but: Passage | None) -> None:
     """Cancel those that did not win, and close what they opened."""
     for task in racing:
         task.cancel()
+    await asyncio.wait(racing)
     for task in racing:
-        with suppress(BaseException):
-            if (passage := await task) is not but:
+        if not task.cancelled() and task.exception() is None and (passage := task.result()) is not but:
+            with suppress(Exception):
                 await passage.close()
 
 

@@ -111,7 +111,7 @@ def fifty(scene: Scene, way: str, streaming: bool, waits: Timeout = WAITS) -> li
 
 def idle(client: AsyncClient) -> None:
     """No connection is lent any more."""
-    assert not [pool for free in client._means.pools._free.values() for pool in free if pool.used]
+    assert not [pool for pool in client._means.pools._all if pool.used]
 
 
 @retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.01), reraise=True)

@@ -20,6 +20,7 @@ from agentroute.client import AsyncClient, Client, Retry, Session, Timeout
 from agentroute.counting import Counting
 from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, UsageError
 from agentroute.fleet import Deployment, Fleet
+from agentroute.passage import Passage
 from agentroute.pools import EACH, Pools
 from agentroute.router import Router
 from agentroute.task import Slo, Task
@@ -186,6 +187,34 @@ def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
     assert len(caught.value.attempts) == first.asked.total() == 1
 
 
+def test_a_soft_deadline_that_has_passed_leaves_the_next_server_to_be_asked(
+    first: FaultServer, second: FaultServer
+) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.3)
+        out.write(answer(503, BUSY))
+
+    first.fault = slow
+    task = Task(context_tokens=20, max_output_tokens=20, deadline_s=Slo(0.2, hard=False))
+    with Client(two(first, second), retry=Retry(hedge=False)) as client:
+        assert client.chat(HI, task=task).decision.deployment == "two"
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "total_s"), [(5.0, 600.0), (Slo(5.0, hard=False), 600.0), (None, 5.0)], ids=["hard", "soft", "total"]
+)
+def test_a_server_that_is_full_for_longer_than_the_call_has_is_not_waited_for(
+    first: FaultServer, deadline_s: float | Slo | None, total_s: float
+) -> None:
+    first.fault = says(answer(429, BUSY, "application/json", "retry-after: 8"))
+    task, began = Task(context_tokens=20, max_output_tokens=20, deadline_s=deadline_s), time.monotonic()
+    with Client(one(first), timeout=Timeout(total_s=total_s)) as client, pytest.raises(BackendError) as caught:
+        client.chat(HI, task=task)
+    assert caught.value.kind is FailureKind.OVERLOADED
+    assert time.monotonic() - began < 4.0
+    assert first.asked.total() == 1
+
+
 # --- leaving
 
 
@@ -205,6 +234,82 @@ def test_cancelling_reaches_the_server_at_once(first: FaultServer) -> None:
 
     asyncio.run(cancel())
     nothing_is_held(router)
+
+
+def test_who_is_cancelled_while_the_loser_of_a_race_is_ended_gets_no_answer(
+    first: FaultServer, second: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cancelling was lost, and the call went on."""
+    first.fault = faults.silent
+    router, close = two(first, second), Passage.close
+    loser_ends = asyncio.Event()
+
+    async def slowly(passage: Passage) -> None:
+        if passage.call.deployment.name == "one":
+            loser_ends.set()
+            await asyncio.sleep(0.1)
+        await close(passage)
+
+    monkeypatch.setattr(Passage, "close", slowly)
+
+    async def cancel() -> None:
+        async with AsyncClient(router) as client:
+            asking = asyncio.create_task(client.chat(HI, task=TASK))
+            await asyncio.wait_for(loser_ends.wait(), 10.0)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            nothing_is_held(router)
+
+    asyncio.run(cancel())
+    closed(first)
+    closed(second)
+
+
+def test_an_async_client_in_a_second_event_loop_says_so(first: FaultServer) -> None:
+    client = AsyncClient(one(first), transport="httpx")
+
+    async def ask() -> None:
+        await client.chat(HI, task=TASK)
+
+    async def ask_and_close() -> None:
+        async with client:
+            await ask()
+            with pytest.raises(UsageError, match="in another event loop"):
+                await asyncio.to_thread(asyncio.run, ask())
+
+    asyncio.run(ask_and_close())
+    nothing_is_held(client.router)
+
+
+def test_closing_a_client_ends_the_calls_of_other_threads_in_one_sentence(first: FaultServer) -> None:
+    first.fault = faults.silent
+    client, said = Client(one(first)), []
+
+    def ask() -> None:
+        with pytest.raises(UsageError, match="closed while this call was under way") as caught:
+            client.chat(HI, task=TASK)
+        said.append(caught.value)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while first.asked.total() < 3:
+        time.sleep(0.01)
+    client.close()
+    for thread in threads:
+        thread.join(5.0)
+    assert len(said) == 3
+    nothing_is_held(client.router)
+    closed(first)
+
+
+def test_closing_a_client_inside_a_stream_leaves_its_block_in_peace(first: FaultServer) -> None:
+    client = Client(one(first))
+    with client.stream(HI, task=TASK) as events:
+        next(events)
+        client.close()
+    nothing_is_held(client.router)
 
 
 @pytest.mark.parametrize("raising", [True, False])
@@ -245,6 +350,28 @@ def test_a_client_that_nobody_closed_leaves_no_thread(first: FaultServer) -> Non
     assert threading.active_count() <= before
 
 
+@pytest.mark.parametrize(
+    ("pieces", "text"), [(("\\ud83d", "\\ude00 yes"), "😀 yes"), (("no \\ud83d", ""), "no \ufffd")]
+)
+def test_a_character_that_came_in_two_halves_is_one_and_half_of_one_is_none(
+    first: FaultServer, pieces: tuple[str, str], text: str
+) -> None:
+    """Half a character could be neither printed nor sent with the next prompt."""
+
+    async def halves(asked: faults.Question, out: faults.Connection) -> None:
+        if len(asked.body["messages"]) > 1:
+            return await faults.good(asked, out)
+        said = b"".join(faults.event('{"choices":[{"delta":{"content":"%s"}}]}' % piece) for piece in pieces)
+        out.write(faults.HEAD + said + faults.delta("", "stop") + faults.event("[DONE]") + faults.END)
+
+    first.fault = halves
+    with Client(one(first)) as client:
+        with client.stream(HI, task=TASK) as events:
+            list(events)
+        assert events.reply is not None and events.reply.text == text
+        assert client.chat([*HI, {"role": "assistant", "content": events.reply.text}, *HI]).text == "hi there"
+
+
 # --- sessions
 
 
@@ -278,6 +405,28 @@ def test_each_step_of_a_session_has_what_the_steps_before_it_left(first: FaultSe
         with pytest.raises(NoFeasibleDeployment, match=r"deadline of 10 s passed 1\.5 s ago"):
             client.chat(HI, session=session)
     assert first.asked.total() == 3
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("of", ["prompt_tokens", "completion_tokens", "cached_tokens"])
+def test_counts_that_no_server_can_have_counted_are_unknown(
+    first: FaultServer, monkeypatch: pytest.MonkeyPatch, of: str, streaming: bool
+) -> None:
+    """They lost the answer, kept the hold, and left a session whose next step asked for more than any window."""
+    details = {"cached_tokens": 1} | ({of: 10**12} if of == "cached_tokens" else {})
+    monkeypatch.setattr(faults, "USAGE", faults.USAGE | {of: 10**12} | {"prompt_tokens_details": details})
+    router, session = one(first), Session()
+    with Client(router) as client:
+        for _ in range(2):
+            if streaming:
+                with client.stream(HI, session=session) as events:
+                    list(events)
+                reply = events.reply
+            else:
+                reply = client.chat(HI, session=session)
+            assert reply is not None and reply.text == "hi there"
+            assert getattr(reply.usage, of) is None
+    nothing_is_held(router)
 
 
 def test_usage_teaches_how_the_fleets_model_counts() -> None:
@@ -393,6 +542,7 @@ def test_a_plain_address_needs_no_certificates(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setattr("httpx.create_ssl_context", read)
+    monkeypatch.setenv("no_proxy", "localhost")  # names no proxy
     pools = Pools(Timeout(), "httpx")
     assert pools._context(Target.of("http://127.0.0.1:1", None).root) is pools._context("http://127.0.0.2")
     with pytest.raises(AssertionError, match="certificates were read"):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentroute.adapters.base import Endpoint
-from agentroute.adapters.reading import count, first, mappings, text_of, word
+from agentroute.adapters.reading import count, first, mappings, text_of, tokens, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,
@@ -112,7 +112,7 @@ def usage_of(value: Any) -> Usage | None:
         return None
     details = value.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    return Usage(count(value.get("prompt_tokens")), count(value.get("completion_tokens")), count(cached))
+    return Usage(tokens(value.get("prompt_tokens")), tokens(value.get("completion_tokens")), tokens(cached))
 
 
 def _reasoning(message: Mapping[str, Any]) -> str:

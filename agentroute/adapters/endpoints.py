@@ -8,7 +8,7 @@ from typing import Any
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.chats import CHATS, finish_of, usage_in
 from agentroute.adapters.failures import stream_failure
-from agentroute.adapters.reading import count, first, mappings, text_of, within, word
+from agentroute.adapters.reading import count, first, mappings, text_of, tokens, within, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,
@@ -68,8 +68,8 @@ def _response_usage(raw: Mapping[str, Any]) -> Usage | None:
     if not isinstance(said.get("usage"), Mapping):
         return None
     usage = said["usage"]
-    cached = count(within(usage, "input_tokens_details").get("cached_tokens"))
-    return Usage(count(usage.get("input_tokens")), count(usage.get("output_tokens")), cached)
+    cached = tokens(within(usage, "input_tokens_details").get("cached_tokens"))
+    return Usage(tokens(usage.get("input_tokens")), tokens(usage.get("output_tokens")), cached)
 
 
 def _given_up(response: Mapping[str, Any]) -> BackendError:

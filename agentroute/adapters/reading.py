@@ -34,6 +34,12 @@ def positive(value: Any, most: int = 1_000_000_000) -> int | None:
     return number if number and number <= most else None
 
 
+def tokens(value: Any) -> int | None:
+    """How many tokens a server counted in one request, else ``None``: more than a hundred million is nonsense."""
+    number = count(value)
+    return number if number is None or number <= 100_000_000 else None
+
+
 def term(value: Any) -> str | None:
     """A version or a data type: one short word of letters, digits and ``. _ + -``, else ``None``."""
     return value if isinstance(value, str) and _TERM.fullmatch(value) else None

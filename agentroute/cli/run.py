@@ -70,12 +70,15 @@ def run(
 
 
 def _streamed(client: Client, messages: list[dict[str, Any]], task: Task, *, echo: bool) -> Reply:
+    from agentroute.call import paired
+
     with client.stream(messages, task=task) as events:
         chosen, terminal = events.decision, sys.stdout.isatty()
         say(f"{chosen.deployment}: {chosen.candidates[0].standing}")
         for event in events:
             if echo and isinstance(event, TextDelta):
-                sys.stdout.write(event.text.translate(_CONTROL) if terminal else event.text)
+                text = paired(event.text)
+                sys.stdout.write(text.translate(_CONTROL) if terminal else text)
                 sys.stdout.flush()
         reply = events.reply
     if echo:
