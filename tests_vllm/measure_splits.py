@@ -1,7 +1,7 @@
-"""Measures a split by tensors against one by layers, side by side: tests/data/split_points.csv. Run by .venv.
+"""Measures a split by tensors against one by layers, side by side, and prints CSV. Run by .venv.
 
-``PYTHONPATH=tests:tests_servers python tests_vllm/measure_splits.py`` prints it. Both servers are up all the time, and
-their rounds take turns, so that what else the machine does meets both alike.
+``PYTHONPATH=tests:tests_servers python tests_vllm/measure_splits.py 12`` takes so many rounds of each load. The servers
+are up all the time, and their rounds take turns, so that what else the machine does meets both alike.
 """
 
 from __future__ import annotations
