@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
-from agentroute.errors import UsageError
+from agentroute.errors import UsageError, shown
 from agentroute.inputs import State
 from agentroute.misses import costs_more
 from agentroute.policy import Objective
@@ -249,6 +249,12 @@ class Waiting:
             if found.pool is not None and waited_s >= RESERVE_S:
                 reserved.add(found.pool)
         return done
+
+
+def check_waited(waited_s: float) -> None:
+    """Raise ``UsageError`` unless somebody can have waited for so many seconds."""
+    if not isinstance(waited_s, int | float) or not 0.0 <= waited_s < math.inf:
+        raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {shown(waited_s)}")
 
 
 def where(task: Task, a: Assessment, objective: Objective, idle: State, waited_s: float, now: float) -> int | Delay:
