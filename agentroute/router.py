@@ -244,7 +244,7 @@ class Router:
                 return 0.0
             ahead, delay = waiting.ahead, waiting.delay
         else:
-            ahead = len(self._waiting)
+            ahead = self._waiting.ahead_of(waiting, self.routes.get(waiting.route))
             ask, _, objective = self._ask(waiting)
             with self._lock:
                 state = self._situation.state(waiting, self._now())

@@ -206,6 +206,10 @@ class Waiting:
             own = _order(ticket, now)
             return sum(_order(other, now) < own for other in self._tickets if other is not ticket)
 
+    def ahead_of(self, task: Task, route: Route | None) -> int:
+        """How many would come before a task that came now."""
+        return self.ahead(Ticket(self, task, self._clock(), None, route)) if self._tickets else 0
+
     def _placed(self, now: float) -> list[Ticket]:
         """Try those that wait, in their order."""
         done: list[Ticket] = []
