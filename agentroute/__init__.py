@@ -46,14 +46,18 @@ if TYPE_CHECKING:
     from agentroute.fleet import Fleet as Fleet
     from agentroute.group import Group as Group
     from agentroute.lease import Lease as Lease
+    from agentroute.outcome import Outcome as Outcome
     from agentroute.profile import Profile as Profile
     from agentroute.route import Route as Route
     from agentroute.router import Router as Router
     from agentroute.shape.model import Model as Model
     from agentroute.spread import Placement as Placement
     from agentroute.spread import Spread as Spread
+    from agentroute.state.load import Load as Load
     from agentroute.task import Slo as Slo
     from agentroute.task import Task as Task
+    from agentroute.tokens.count import Previous as Previous
+    from agentroute.tokens.local import LocalTokenizer as LocalTokenizer
     from agentroute.watch import AsyncWatcher as AsyncWatcher
     from agentroute.watch import Watcher as Watcher
     from agentroute.wire import Event as Event
@@ -92,10 +96,14 @@ _HOME = {
     "Group": "group",
     "Headroom": "decision",
     "Lease": "lease",
+    "Load": "state.load",
+    "LocalTokenizer": "tokens.local",
     "Model": "shape.model",
     "NoFeasibleDeployment": "errors",
+    "Outcome": "outcome",
     "Placement": "spread",
     "PoolFull": "errors",
+    "Previous": "tokens.count",
     "Profile": "profile",
     "ProfileError": "errors",
     "ReasoningDelta": "wire",
@@ -145,10 +153,14 @@ __all__ = [
     "Group",
     "Headroom",
     "Lease",
+    "Load",
+    "LocalTokenizer",
     "Model",
     "NoFeasibleDeployment",
+    "Outcome",
     "Placement",
     "PoolFull",
+    "Previous",
     "Profile",
     "ProfileError",
     "ReasoningDelta",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -15,7 +14,7 @@ from agentroute.asks import Asks, Quality
 from agentroute.assessment import Assessment, Late
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision
-from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError, shown
+from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
 from agentroute.fanout import spread
 from agentroute.fleet import Fleet
 from agentroute.group import Group, first_wave
@@ -35,7 +34,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import Delay, Ticket, Waiting, where
+from agentroute.waiting import Delay, Ticket, Waiting, check_waited, where
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -176,7 +175,7 @@ class Router:
         a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
         deployment if others had finished.
         """
-        _check_waited(waited_s)
+        check_waited(waited_s)
         ask, _, objective = self._ask(task, waited_s)
         with self._lock:
             now = self._now()
@@ -216,7 +215,7 @@ class Router:
         is called by whichever thread makes room; the ticket's lease is then the receiver's to release. ``waited_s`` is
         how long it has waited already: its place is that of one who came then.
         """
-        _check_waited(waited_s)
+        check_waited(waited_s)
         return self._waiting.join(task, on_done, self.routes.get(task.route), waited_s)
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
@@ -234,7 +233,7 @@ class Router:
         """
         from agentroute.admission import Admission
 
-        _check_waited(waited_s)
+        check_waited(waited_s)
         return Admission(self, task, timeout_s, waited_s)
 
     def expected_wait_s(self, waiting: Ticket | Task) -> float | None:
@@ -245,7 +244,7 @@ class Router:
                 return 0.0
             ahead, delay = waiting.ahead, waiting.delay
         else:
-            ahead = len(self._waiting)
+            ahead = self._waiting.ahead_of(waiting, self.routes.get(waiting.route))
             ask, _, objective = self._ask(waiting)
             with self._lock:
                 state = self._situation.state(waiting, self._now())
@@ -396,8 +395,3 @@ class Router:
             raise AssertionError("a deployment was chosen that has no room")
         best = there.deployment
         return Lease(self, Decision.of(task, objective, on, self._compiled.deployments[best], best, now), placed)
-
-
-def _check_waited(waited_s: float) -> None:
-    if not isinstance(waited_s, int | float) or not 0.0 <= waited_s < math.inf:
-        raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {shown(waited_s)}")

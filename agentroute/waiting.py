@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
-from agentroute.errors import UsageError
+from agentroute.errors import UsageError, shown
 from agentroute.inputs import State
 from agentroute.misses import costs_more
 from agentroute.policy import Objective
@@ -206,6 +206,10 @@ class Waiting:
             own = _order(ticket, now)
             return sum(_order(other, now) < own for other in self._tickets if other is not ticket)
 
+    def ahead_of(self, task: Task, route: Route | None) -> int:
+        """How many would come before a task that came now."""
+        return self.ahead(Ticket(self, task, self._clock(), None, route)) if self._tickets else 0
+
     def _placed(self, now: float) -> list[Ticket]:
         """Try those that wait, in their order."""
         done: list[Ticket] = []
@@ -249,6 +253,12 @@ class Waiting:
             if found.pool is not None and waited_s >= RESERVE_S:
                 reserved.add(found.pool)
         return done
+
+
+def check_waited(waited_s: float) -> None:
+    """Raise ``UsageError`` unless somebody can have waited for so many seconds."""
+    if not isinstance(waited_s, int | float) or not 0.0 <= waited_s < math.inf:
+        raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {shown(waited_s)}")
 
 
 def where(task: Task, a: Assessment, objective: Objective, idle: State, waited_s: float, now: float) -> int | Delay:

@@ -61,3 +61,8 @@ def test_importing_the_package_loads_no_framework() -> None:
 def test_deciding_loads_no_way_to_the_network() -> None:
     ask = "from agentroute import Router, Task\nRouter.shipped().decide(Task(context_tokens=100)).explain()"
     assert not loaded(ask) & {"httpx", "httpcore", "tenacity", "typer", "rich", "asyncio", "ssl"}
+
+
+def test_what_the_readme_names_is_public() -> None:
+    """Whoever reads it there knows no module to import it from."""
+    assert {"Load", "LocalTokenizer", "Outcome", "Previous", "Retry", "Session", "Slo", "Timeout"} <= set(NAMES)

@@ -122,6 +122,19 @@ def test_a_refusal_that_is_kept_keeps_no_lease_of_its_callers() -> None:
     r.acquire(SMALL).release()
 
 
+def test_who_would_come_first_expects_to_wait_no_longer_than_it_does() -> None:
+    desk = one()
+    for i in range(20):
+        desk.queue(f"batch {i}", with_priority("batch", task(900 + i)))
+    urgent = with_priority("interactive")
+    before = desk.router.expected_wait_s(urgent)
+    assert before == desk.router.expected_wait_s(desk.queue("urgent", urgent))
+    assert before is not None
+    later = desk.router.expected_wait_s(with_priority("batch"))
+    assert later is not None
+    assert later > 10 * before
+
+
 def test_an_objective_that_fails_on_a_task_fails_that_task_alone() -> None:
     """Whoever lets go of a lease has nothing to do with it, and nobody waits behind it for ever."""
 

@@ -39,7 +39,11 @@ def explain(
         typer.Option("--record", help="Write the decision, or the refusal, and all it read to this .json file."),
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="Decide again on a record (a .json file) instead of a task.")
+        Path | None,
+        typer.Option(
+            "--replay",
+            help="Decide again on a record (a .json file), with the --config, --model and --price of then.",
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
