@@ -377,7 +377,7 @@ def test_a_character_that_came_in_two_halves_is_one_and_half_of_one_is_none(
     async def halves(asked: faults.Question, out: faults.Connection) -> None:
         if len(asked.body["messages"]) > 1:
             return await faults.good(asked, out)
-        said = b"".join(faults.event('{"choices":[{"delta":{"content":"%s"}}]}' % piece) for piece in pieces)
+        said = b"".join(faults.event(f'{{"choices":[{{"delta":{{"content":"{piece}"}}}}]}}') for piece in pieces)
         out.write(faults.HEAD + said + faults.delta("", "stop") + faults.event("[DONE]") + faults.END)
 
     first.fault = halves
