@@ -77,7 +77,9 @@ def harm(a: Assessment) -> Floats | None:
 
 def minds(queue: Queue | None) -> bool:
     """Whether there is anybody, here or soon, who could lose an SLO to another's prompt."""
-    return queue is not None and (queue.bound is not None or queue.turns is not None)
+    if queue is None:
+        return False
+    return (queue.bound is not None and queue.bound.size > 0) or (queue.turns is not None and bool(queue.turns.any()))
 
 
 def costs_more(a: Assessment, d: int, waited_s: float) -> bool:

@@ -30,9 +30,10 @@ class Pool:
 
     __slots__ = ("_way", "key", "send", "used")
 
-    def __init__(self, way: httpx.AsyncClient | httpx.AsyncBaseTransport, key: str) -> None:
+    def __init__(self, way: httpx.AsyncClient | httpx.AsyncBaseTransport, key: str, *, fast: bool = False) -> None:
         self._way, self.key, self.used = way, key, 0
-        self.send: Send = _streamed(way) if isinstance(way, httpx.AsyncClient) else way.handle_async_request
+        send = _streamed(way) if isinstance(way, httpx.AsyncClient) else way.handle_async_request
+        self.send: Send = _told(send) if fast else send
         """Send a request; the answer is there once its headers are."""
 
     async def aclose(self) -> None:
@@ -73,7 +74,7 @@ class Pools:
         free = self._free.setdefault(key, [])
         if not free:
             with environment():
-                made = Pool(self._make(root), key)
+                made = Pool(self._make(root), key, fast=self._fast)
             self._all.append(made)
             free.append(made)
         pool = free[-1]
@@ -132,6 +133,21 @@ def _streamed(client: httpx.AsyncClient) -> Send:
         return await client.send(request, stream=True)
 
     return send
+
+
+def _told(send: Send) -> Send:
+    """``send``, with the errors of aiohttp that httpx-aiohttp 0.2.0 lets through: no HTTP, no URL, no host's name."""
+    from aiohttp import ClientError
+
+    async def told(request: httpx.Request) -> httpx.Response:
+        try:
+            return await send(request)
+        except ClientError as error:
+            raise httpx.TransportError(str(error)) from error
+        except ValueError as error:
+            raise httpx.ConnectError(str(error)) from error
+
+    return told
 
 
 def _is_fast(wire: str) -> bool:

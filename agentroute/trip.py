@@ -117,12 +117,8 @@ class Trip:
             if tries.deny:
                 task = replace(task, deny=task.deny | tries.deny)
             return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
-        if not router.queued:
-            try:
-                return router.acquire(task)
-            except PoolFull:
-                if not self._means.timeout.queue_s:
-                    raise
+        if not self._means.timeout.queue_s:
+            return router.acquire(task)
         return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=self._elapsed_s()).place()
 
     def _passage(self, lease: Lease) -> Passage:

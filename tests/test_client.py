@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -396,6 +396,21 @@ def test_a_bad_answer_is_classified(behave: Behaviour, kind: FailureKind, words:
             assert error.url == server.url
             assert "\n" not in str(error)
         assert len(server.asked) == 2, "nothing is sent twice"
+
+
+@pytest.mark.parametrize("url", [None, f"http://{'a' * 70}.invalid"], ids=["no HTTP", "no name"])
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+def test_whatever_a_transport_raises_the_next_candidate_answers(
+    wire: Literal["httpx", "aiohttp"], url: str | None
+) -> None:
+    """httpx-aiohttp lets some errors of aiohttp through."""
+    if wire == "aiohttp":
+        pytest.importorskip("httpx_aiohttp")
+    with Server(says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as wrong, Server(answers(WHOLE)) as right:
+        first = deployment(url or wrong.url, name="wrong", pool_tokens=100_000)
+        routed = router(first, deployment(right.url, name="right"))
+        with Client(routed, transport=wire) as client:
+            assert client.chat(HELLO).decision.deployment == "right"
 
 
 @pytest.mark.parametrize("streaming", [False, True])

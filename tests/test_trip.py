@@ -8,6 +8,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import faults
@@ -187,6 +189,20 @@ def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
     assert len(caught.value.attempts) == first.asked.total() == 1
 
 
+def test_a_call_that_would_cost_another_its_slo_waits_until_it_costs_none(first: FaultServer) -> None:
+    """As whoever comes through the router's queue: room alone is no reason to be sent."""
+    router, long = one(first), Task(context_tokens=12_000, max_output_tokens=200)
+    its = replace(TASK, max_output_tokens=500, ttft_ms=Slo(300.0, hard=False), tpot_ms=Slo(6.5, hard=False))
+    person = router.acquire(its)
+    with Client(router) as client, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(client.chat, HI, task=long)
+        while not router.queued:
+            assert not first.asked
+            time.sleep(0.01)
+        person.release()
+        assert asked.result(20.0).text == "hi there"
+
+
 def test_a_soft_deadline_that_has_passed_leaves_the_next_server_to_be_asked(
     first: FaultServer, second: FaultServer
 ) -> None:
@@ -211,7 +227,7 @@ def test_a_server_that_is_full_for_longer_than_the_call_has_is_not_waited_for(
     with Client(one(first), timeout=Timeout(total_s=total_s)) as client, pytest.raises(BackendError) as caught:
         client.chat(HI, task=task)
     assert caught.value.kind is FailureKind.OVERLOADED
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 7.5
     assert first.asked.total() == 1
 
 
@@ -361,7 +377,7 @@ def test_a_character_that_came_in_two_halves_is_one_and_half_of_one_is_none(
     async def halves(asked: faults.Question, out: faults.Connection) -> None:
         if len(asked.body["messages"]) > 1:
             return await faults.good(asked, out)
-        said = b"".join(faults.event('{"choices":[{"delta":{"content":"' + piece + '"}}]}') for piece in pieces)
+        said = b"".join(faults.event(f'{{"choices":[{{"delta":{{"content":"{piece}"}}}}]}}') for piece in pieces)
         out.write(faults.HEAD + said + faults.delta("", "stop") + faults.event("[DONE]") + faults.END)
 
     first.fault = halves
