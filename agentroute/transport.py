@@ -154,8 +154,7 @@ def chunks(response: httpx.Response) -> AsyncIterator[bytes]:
 def _refuse_encoding(response: httpx.Response) -> None:
     """Nobody asked for a compressed answer; a small one may unpack to more than there is memory."""
     for name, value in response.headers.raw:
-        if name.lower() != b"content-encoding" or value.strip().lower() in (b"identity", b""):
-            continue
+        if name.lower() == b"content-encoding" and value.strip().lower() not in (b"identity", b""):
             raise BackendError(
                 FailureKind.UNAVAILABLE,
                 f"answered in the encoding {shown(value.decode('latin-1'))} though plain bytes were asked for",
