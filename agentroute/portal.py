@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, which the sync client's calls run in."""
+"""An event loop in a thread of its own, which the sync client's calls and the sync watcher run in."""
 
 from __future__ import annotations
 

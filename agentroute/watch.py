@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -24,6 +23,7 @@ from agentroute.adapters.base import Adapter, Load
 from agentroute.adapters.prometheus import MAX_BYTES
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.patience import Timeout
+from agentroute.portal import Portal
 from agentroute.probe import aconverse
 from agentroute.pulse import Pulse, Vital, wait_s
 from agentroute.router import Router
@@ -168,10 +168,7 @@ class Watcher:
         self._watcher = AsyncWatcher(
             router, interval_s=interval_s, timeout_s=timeout_s, wires=wires, transport=transport
         )
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._started = threading.Event()
+        self._portal: Portal | None = None
 
     @property
     def vitals(self) -> dict[Endpoint, Vital]:
@@ -183,34 +180,17 @@ class Watcher:
         asyncio.run(self._watcher.look())
 
     def __enter__(self) -> Self:
-        self._started.clear()
-        self._thread = threading.Thread(target=self._run, name="agentroute-watch", daemon=True)
-        self._thread.start()
-        self._started.wait()
+        portal = Portal(partial(self._watcher.__aexit__, None, None, None))
+        portal.run(self._watcher.__aenter__())
+        self._portal = portal
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        if self._loop is not None and self._stop is not None:
-            with suppress(RuntimeError):  # it has ended by itself
-                self._loop.call_soon_threadsafe(self._stop.set)
-        thread.join()
-
-    def _run(self) -> None:
-        async def watch() -> None:
-            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            async with self._watcher:
-                self._started.set()
-                await self._stop.wait()
-
-        try:
-            asyncio.run(watch())
-        finally:
-            self._started.set()
+        portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.close()
 
 
 def _watched(router: Router, wires: Mapping[str, str]) -> list[_Watched]:
