@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agentroute.policy import SLO_MARGIN
+
 if TYPE_CHECKING:
     from agentroute.decision import Decision
 
-THIN = 0.7
-"""A predicted TTFT that uses so much of its SLO leaves thin headroom: the margin that decisions keep. Assumed."""
+THIN = 1.0 - SLO_MARGIN
+"""A predicted TTFT that uses so much of its SLO leaves thin headroom: less than the margin that decisions keep."""
 LATE = 2.0
 """Where it does not, a first token is late after so many times the high end of what was predicted. Assumed."""
 AT_LEAST_S = 0.25
