@@ -62,8 +62,9 @@ def _said(body: Mapping[str, Any]) -> Iterator[tuple[Constraint, str, Any]]:
             if inside.get(name) is not None:  # vLLM takes one of them at a time
                 yield kind, "structured_outputs", inside[name]
     wanted = body.get("response_format")
-    if isinstance(wanted, Mapping) and wanted.get("type") in _TYPES:
-        key, kind = _TYPES[wanted["type"]]
+    named = wanted.get("type") if isinstance(wanted, Mapping) else None
+    if isinstance(wanted, Mapping) and isinstance(named, str) and named in _TYPES:
+        key, kind = _TYPES[named]
         if wanted.get(key) is not None:
             yield kind, "response_format", wanted[key]
 

@@ -47,7 +47,7 @@ def prompt_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) 
                     texts.append(value)
                     continue
                 for part in value if isinstance(value, list | tuple) else (value,):
-                    kind = part.get("type") if isinstance(part, Mapping) else None
+                    kind = _kind(part)
                     if kind in _IMAGES:
                         images += 1
                     elif kind in _AUDIO:
@@ -61,6 +61,11 @@ def prompt_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) 
                 texts.append("".join(_leaves({key: value})))
     schemas = json.dumps(list(tools), ensure_ascii=False, default=str) if tools else ""
     return Prompt("\n".join(texts), schemas, len(messages), calls, images, audio)
+
+
+def _kind(part: Any) -> str | None:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -409,3 +409,9 @@ def test_transformers_plans_an_answer_of_1024_tokens_where_no_limit_is_set() -> 
     assert adapter("transformers").precheck(1, None, served) is not None
     assert adapter("transformers").precheck(1, 1_023, served) is None
     assert adapter("vllm").precheck(1, None, served) is None
+
+
+@pytest.mark.parametrize("name", ["vllm", "llamacpp", "sglang"])
+def test_a_type_that_is_no_text_is_left_to_the_server(name: str) -> None:
+    body = {"response_format": {"type": []}}
+    assert asked(name, body) == body

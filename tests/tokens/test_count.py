@@ -129,6 +129,7 @@ def test_another_message_never_makes_it_less(conversation: list[dict[str, Any]],
     [
         pytest.param({"role": "user", "content": [{"type": "text", "text": "x " * 300}]}, id="parts"),
         pytest.param({"role": "user", "content": ["x " * 300]}, id="bare parts"),
+        pytest.param({"role": "user", "content": [{"type": [], "text": "x " * 300}]}, id="a part of no known type"),
         pytest.param({"role": "user", "content": [{"type": "file", "file": "x " * 300}]}, id="another part"),
         pytest.param({"role": "assistant", "content": None, "tool_calls": [{"a": "x " * 300}]}, id="tool calls"),
         pytest.param({"role": "assistant", "content": "", "reasoning_content": "x " * 300}, id="reasoning"),
