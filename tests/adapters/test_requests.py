@@ -413,5 +413,5 @@ def test_transformers_plans_an_answer_of_1024_tokens_where_no_limit_is_set() -> 
 
 @pytest.mark.parametrize("name", ["vllm", "llamacpp", "sglang"])
 def test_a_type_that_is_no_text_is_left_to_the_server(name: str) -> None:
-    body = {"response_format": {"type": []}}
+    body: dict[str, Any] = {"response_format": {"type": []}}
     assert asked(name, body) == body
