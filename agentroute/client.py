@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -12,6 +12,7 @@ import httpx
 
 from agentroute.call import Reply, Seen
 from agentroute.counting import Counting
+from agentroute.ended import Observer
 from agentroute.errand import Errand, Messages
 from agentroute.errors import BackendError
 from agentroute.passage import Means, Passage
@@ -51,8 +52,8 @@ class AsyncClient:
 
     ``timeout`` is how long to wait, ``retry`` how hard a call is tried. ``transport``: ``"aiohttp"`` (extra ``fast``),
     ``"httpx"``, ``"auto"`` (the first where it is installed and the environment names no proxy), or one of httpx's own,
-    for tests. Proxies and certificates come from the environment; redirects are not followed. Close it, or use it as a
-    context manager.
+    for tests. Proxies and certificates come from the environment; redirects are not followed. ``observers`` are told of
+    every call that ends, see ``agentroute.telemetry``. Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class AsyncClient:
         timeout: Timeout | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | Wire = "auto",
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.router, self.timeout, self.retry = router, timeout or Timeout(), retry or Retry()
         self._means = Means(
@@ -72,6 +74,7 @@ class AsyncClient:
             self.retry,
             Budget(self.retry.share),
             Counting(router),
+            observers=tuple(observers),
         )
 
     async def chat(
@@ -266,8 +269,9 @@ class Client:
         timeout: Timeout | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | Wire = "auto",
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport)
+        self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport, observers=observers)
         self.router, self.timeout, self.retry = router, self._inner.timeout, self._inner.retry
         self._portal = Portal(self._inner._means.pools.aclose)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from agentroute.adapters.base import Served
 from agentroute.alarm import Alarm
 from agentroute.call import Call
 from agentroute.counting import Counting
+from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, FailureKind
 from agentroute.patience import Timeout, patience
@@ -46,6 +47,8 @@ class Means:
     counting: Counting
     models: dict[str, str] = field(default_factory=dict)
     """By deployment, the model that its server lists."""
+    observers: tuple[Observer, ...] = ()
+    """Are told of every call that ends."""
 
 
 class Passage:
@@ -69,6 +72,8 @@ class Passage:
         """The answer as it came, where it was in one piece."""
         self.raw: deque[bytes] | None = deque() if errand.original is not None else None
         """The bytes of the stream that were not handed on yet; ``None``: nobody wants them."""
+        self.on_close: Callable[[Passage], None] | None = None
+        """Is told, once, after it was closed."""
 
     async def open(self) -> None:
         """Send it, and wait for the first content of a stream, or for the whole answer.
@@ -176,6 +181,9 @@ class Passage:
                 self._means.pools.give(pool)
             self.call.ready.clear()
             self.call.settle()
+            told, self.on_close = self.on_close, None
+            if told is not None:
+                told(self)
 
     @property
     def head(self) -> httpx.Response | None:
