@@ -6,6 +6,7 @@ import json
 import logging
 import queue
 import threading
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -61,7 +62,8 @@ class Records:
         if self._thread.is_alive():
             self._calls.put(None)
             self._thread.join()
-        self._file.close()
+        with suppress(OSError):  # it was counted when the line was written
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

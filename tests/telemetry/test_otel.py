@@ -47,6 +47,7 @@ class Telemetry:
 
     def points(self) -> dict[str, list[Any]]:
         data = self._reader.get_metrics_data()
+        assert data is not None
         return {
             metric.name: list(metric.data.data_points)
             for resource in data.resource_metrics

@@ -24,10 +24,15 @@ TASK = Task(context_tokens=20, max_output_tokens=20, session_id="s", parent_sess
 
 
 def router(*urls: str) -> Router:
-    prices = {"usd_per_million": (1.0, 1.0)}
+    priced = (1.0, 1.0)
     return Router(
         Fleet(
-            Deployment(f"d{i}", profile(window=1_000, kv_blocks=1_000 - i, **prices), urls=(url,), served_model="m")
+            Deployment(
+                f"d{i}",
+                profile(window=1_000, kv_blocks=1_000 - i, usd_per_million=priced),
+                urls=(url,),
+                served_model="m",
+            )
             for i, url in enumerate(urls)
         )
     )
@@ -77,28 +82,12 @@ def test_a_full_file_is_put_aside_and_so_many_are_kept(tmp_path: Path) -> None:
         assert lines(file)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk here is always full")
 def test_what_cannot_be_written_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    records = Records(tmp_path / "calls.jsonl")
-
-    class Full:
-        def write(self, text: str) -> int:
-            raise OSError(28, "No space left on device")
-
-        def seek(self, *to: int) -> int:
-            return 0
-
-        def tell(self) -> int:
-            return 0
-
-        def flush(self) -> None: ...
-
-        def close(self) -> None: ...
-
-    with FaultServer() as server, Client(router(server.url), observers=[records]) as client:
-        records._file.stream.close()
-        records._file.stream = Full()
+    path = tmp_path / "calls.jsonl"
+    path.symlink_to("/dev/full")
+    with FaultServer() as server, Records(path) as records, Client(router(server.url), observers=[records]) as client:
         assert client.chat(HI, task=TASK).text == SECRET
-        records.close()
     assert records.dropped == 1
     assert "could not be recorded" in caplog.text
 
