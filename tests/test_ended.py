@@ -64,6 +64,17 @@ def test_an_answer(server: FaultServer) -> None:
     assert second.took_s * 1_000 > second.outcome.ttft_ms
 
 
+def test_another_endpoint_is_named(server: FaultServer) -> None:
+    server.fault = says(answer(200, b'{"choices":[{"text":"on","finish_reason":"stop"}]}'))
+    ended: list[Ended] = []
+    with (
+        Client(router(server), observers=[ended.append]) as client,
+        client.forward(b'{"model":"m","prompt":"go"}', endpoint="completions", task=TASK) as answered,
+    ):
+        b"".join(answered)
+    assert [(one.result, one.endpoint) for one in ended] == [("ok", "completions")]
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_failure_with_every_attempt(server: FaultServer, streaming: bool) -> None:
     server.fault = says(answer(500, b'{"error":{"message":"no"}}'))

@@ -24,8 +24,8 @@ LAYERS: tuple[str, ...] = (
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing",
-    "call", "ended", "errand", "alarm", "pools", "passage", "trip", "client", "telemetry",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
+    "payload", "ended", "errand", "alarm", "pools", "passage", "forwarded", "trip", "client", "telemetry",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
