@@ -18,7 +18,7 @@ from agentroute.counting import Counting
 from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, FailureKind
-from agentroute.patience import Timeout, patience
+from agentroute.patience import Patience, Timeout, patience, surely_s
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
 from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
@@ -108,12 +108,7 @@ class Passage:
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)
-        # What is predicted is one prompt and its answer, and embeddings may be of thousands of texts.
-        timeout = means.timeout if call.endpoint.limits else replace(means.timeout, times=0.0)
-        waits = patience(call.decision, timeout, streaming=call.streaming)
-        if self._left_s < waits.total_s:
-            waits = replace(waits, total_s=max(0.0, self._left_s))
-        alarm = self._alarm = Alarm(waits)
+        alarm = self._alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
         call.sent()
         with alarm:
             response = self._response = await pool.send(outgoing)
@@ -126,6 +121,12 @@ class Passage:
         if call.streaming:
             raise call.not_a_stream(answer)
         self._errand.answered(call.answered(answer), means.counting)
+
+    def _patience(self) -> Patience:
+        call, timeout = self.call, self._means.timeout
+        if not call.endpoint.limits:  # what is predicted is one prompt and its answer; embeddings may be of thousands
+            timeout = replace(timeout, times=0.0)
+        return patience(call.decision, timeout, streaming=call.streaming, left_s=self._left_s)
 
     async def _read(self) -> None:
         call, alarm, source = self.call, self._alarm, self._chunks
@@ -199,7 +200,7 @@ class Passage:
             pool = means.pools.take(call.target.root)
 
             async def ask(request: Request) -> Answer:
-                alarm = Alarm(patience(call.decision, means.timeout, streaming=False))
+                alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
                 content = None if request.body is None else encode(request.body)
                 headers = call.target.headers(content is not None, keep_alive=request.keep_alive)
                 outgoing = means.pools.request(call.target, request.path, content, headers)
