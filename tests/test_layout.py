@@ -25,7 +25,7 @@ LAYERS: tuple[str, ...] = (
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "payload",
-    "errand",
+    "errand", "lacks",
     "alarm", "pools", "passage", "forwarded", "trip", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
