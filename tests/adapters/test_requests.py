@@ -340,6 +340,12 @@ def test_a_request_is_refused_or_put_into_words_that_stay_and_the_callers_mappin
     assert wire.request(endpoint, "m", said, stream=stream, served=Served(window=8)) == request
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang", "llamacpp", "trtllm", "dynamo"])
+def test_an_answer_has_one_shape(name: str) -> None:
+    with pytest.raises(UsageError, match="must be a single one, got choice and regex"):
+        asked(name, {"regex": "a+", "guided_choice": ["a", "b"]})
+
+
 # --- priority
 
 
