@@ -18,6 +18,7 @@ from agentroute.counting import Counting
 from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, FailureKind
+from agentroute.lacks import Lacks
 from agentroute.patience import Patience, Timeout, patience, surely_s
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
@@ -45,6 +46,7 @@ class Means:
     retry: Retry
     budget: Budget
     counting: Counting
+    lacks: Lacks
     models: dict[str, str] = field(default_factory=dict)
     """By deployment, the model that its server lists."""
     observers: tuple[Observer, ...] = ()

@@ -25,7 +25,7 @@ LAYERS: tuple[str, ...] = (
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
-    "payload", "ended", "errand", "alarm", "pools", "passage", "forwarded", "trip", "client", "telemetry",
+    "payload", "ended", "errand", "lacks", "alarm", "pools", "passage", "forwarded", "trip", "client", "telemetry",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
