@@ -23,7 +23,7 @@ LAYERS: tuple[str, ...] = (
     "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "patience", "tries", "hedge", "session", "counting", "bodies", "hints",
+    "patience", "tries", "hedge", "session", "counting", "bodies", "hints", "answers",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "errand",
     "alarm", "pools", "passage", "trip", "client",
     "bench", "demo", "cli",
