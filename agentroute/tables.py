@@ -136,6 +136,8 @@ class KeyConfig(Frozen):
     """Requests in flight at most; default: any number."""
     max_context_tokens: Tokens | None = None
     """Prompt tokens of one request at most; default: as many as fit."""
+    admin: Flag = False
+    """True: it may see what all keys do, every deployment and the metrics; default false: its own requests."""
 
 
 class GatewayConfig(Frozen):

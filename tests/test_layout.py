@@ -25,7 +25,7 @@ LAYERS: tuple[str, ...] = (
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting", "bodies", "hints", "answers",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "errand",
-    "alarm", "pools", "passage", "trip", "client",
+    "alarm", "pools", "passage", "trip", "client", "gateway",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""

@@ -22,6 +22,7 @@ COMMANDS = (
     "explain",
     "spread",
     "run",
+    "serve",
     "size",
     "init",
     "profiles",
