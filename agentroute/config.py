@@ -132,6 +132,11 @@ class Config(Frozen):
             for name, route in self.routes.items()
         ]
 
+    @property
+    def folder(self) -> Path:
+        """Where the file stands, and what relative paths in it are relative to."""
+        return self._path.parent
+
     def router(self, kind: type[R], *, clock: Callable[[], float] = time.monotonic) -> R:
         """A router of this kind over the deployments and routes; raises ``ConfigError``."""
         return kind(

@@ -24,6 +24,7 @@ COMMANDS = (
     "run",
     "size",
     "init",
+    "config",
     "profiles",
     "doctor",
     "status",
