@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
 
@@ -21,9 +22,12 @@ from agentroute.origin import Frozen, Name, Positive
 from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
+from agentroute.router import Router
 from agentroute.tables import DeploymentConfig, GatewayConfig, KeyConfig, RouteConfig, SloTable
 from agentroute.task import Slo
 from agentroute.variables import substituted
+
+R = TypeVar("R", bound=Router)
 
 
 class Config(Frozen):
@@ -127,6 +131,22 @@ class Config(Frozen):
             )
             for name, route in self.routes.items()
         ]
+
+    @property
+    def folder(self) -> Path:
+        """Where the file stands, and what relative paths in it are relative to."""
+        return self._path.parent
+
+    def router(self, kind: type[R], *, clock: Callable[[], float] = time.monotonic) -> R:
+        """A router of this kind over the deployments and routes; raises ``ConfigError``."""
+        return kind(
+            self.fleet(),
+            objective=self.objective,
+            routes=self.router_routes(),
+            quality=self.quality,
+            objectives=self.own_objectives(),
+            clock=clock,
+        )
 
     def own_objectives(self) -> dict[str, Score]:
         """The functions that ``objectives`` names; raises ``ConfigError`` for one that is not there."""

@@ -39,6 +39,8 @@ class Errand:
     """The body as it came in, sent on untouched where nothing in it need change."""
     parsed: Mapping[str, Any] | None = None
     """... and what it says."""
+    priority: Priority | None = None
+    """Who waits for it, where the task does not say."""
     _made: dict[tuple[str, str, Served], tuple[Request, bytes]] = field(default_factory=dict)
 
     @classmethod
@@ -105,7 +107,7 @@ class Errand:
                 body=self.fields,
                 stream=self.streaming,
                 served=served,
-                urgency=_URGENCY[task.priority],
+                urgency=_URGENCY[task.priority or self.priority or "agent"],
             )
             same = self.original is not None and request.body == self.parsed
             content = self.original if same and self.original is not None else encode(request.body or {})

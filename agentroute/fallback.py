@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,17 +23,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def check_order(routes: Mapping[str, Route]) -> None:
-    """Raise ``UnknownNameError`` for a fallback that is no route, ``UsageError`` for one that leads back to its own."""
-    for route in routes.values():
+def by_name(routes: Iterable[Route]) -> Mapping[str, Route]:
+    """Routes by name, ``default`` among them.
+
+    Raises ``UnknownNameError`` for a fallback that is no route, ``UsageError`` for one that leads back to its own route
+    and for two routes of one name.
+    """
+    found: dict[str, Route] = {}
+    for route in routes:
+        if route.name in found:
+            raise UsageError(f"route names must differ, got {route.name!r} twice")
+        found[route.name] = route
+    found = {"default": Route(name="default"), **found}
+    for route in found.values():
         for name in route.fallbacks:
-            if name not in routes:
-                raise UnknownNameError("route", name, routes)
-        if (circle := circle_of(route.name, routes)) is not None:
+            if name not in found:
+                raise UnknownNameError("route", name, found)
+        if (circle := _circle(route.name, found)) is not None:
             raise UsageError(f"the fallbacks of route {route.name!r} lead back to it: {circle}")
+    return MappingProxyType(found)
 
 
-def circle_of(name: str, routes: Mapping[str, Route]) -> str | None:
+def _circle(name: str, routes: Mapping[str, Route]) -> str | None:
     """The way from a route back to itself over fallbacks, in words; ``None``: there is none."""
     ways, seen = [(name,)], set()
     while ways:
@@ -118,13 +130,14 @@ def misfits(fleet: Fleet, routes: Iterable[Route]) -> Iterator[tuple[str, str]]:
     None of a fallback's deployments offers what the route needs, or all of them have a smaller window than any of the
     route's own. What nobody knows of a deployment (a window, a capability) is no mistake.
     """
-    by_name = {"default": Route(name="default"), **{route.name: route for route in routes}}
-    for route in by_name.values():
-        if (circle := circle_of(route.name, by_name)) is not None:
-            yield route.name, f"leads back to the route itself: {circle}"
+    known = {"default": Route(name="default"), **{route.name: route for route in routes}}
+    for route in known.values():
+        if (circle := _circle(route.name, known)) is not None:
+            yield route.name, f"leads back to the route itself: {circle}; break the circle"
+            continue
         for name in route.fallbacks:
-            if (what := _misfit(fleet, route, by_name[name])) is not None:
-                others = (one for one in by_name.values() if one.name not in (route.name, name))
+            if (what := _misfit(fleet, route, known[name])) is not None:
+                others = (one for one in known.values() if one.name not in (route.name, name))
                 fitting = sorted(one.name for one in others if _misfit(fleet, route, one) is None)
                 hint = f"{', '.join(map(repr, fitting))} would do" if fitting else "leave it out"
                 yield route.name, f"{name!r} can never take what this route is for: {what}; {hint}"

@@ -26,7 +26,9 @@ Url = Annotated[str, Field(max_length=2_000)]
 def _names_a_variable(value: str) -> str:
     # What stands there instead may be the key itself: it is not shown.
     if not re.fullmatch(VARIABLE, value) or len(value) > 200:
-        raise ValueError("must be the name of an environment variable such as VLLM_KEY; the key itself is never in a file")
+        raise ValueError(
+            "must be the name of an environment variable such as VLLM_KEY; the key itself is never in a file"
+        )
     return value
 
 
@@ -108,7 +110,7 @@ class RouteConfig(Frozen):
     deny: tuple[Name, ...] = ()
     """Names of the deployments that may not be chosen; default: none."""
     needs: tuple[Capability, ...] = ()
-    """Capabilities that every task of the route needs, beside its own: tools, json_schema, vision, ...; default: none."""
+    """Capabilities that all its tasks need, beside their own: tools, json_schema, vision, ...; default: none."""
     priority: Priority | None = None
     """Who waits for its tasks, where they do not say: interactive, agent or batch; default: agent."""
     max_cost_usd: Positive | None = None

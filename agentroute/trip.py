@@ -38,6 +38,8 @@ class Trip:
         """Before the next round."""
         self._look_until_s = 0.0
         """So long, from the start, it is looked whether the router sends anything to a server that is asked again."""
+        if (route := means.router.routes.get(errand.task.route)) is not None:
+            errand.priority = route.priority
         means.budget.called()
 
     async def begin(self) -> Passage:

@@ -8,11 +8,12 @@ import pytest
 from fleets import CONFIG, PROFILE, broken, written
 
 from agentroute.adapters import ADAPTERS as LOADABLE
-from agentroute.config import ADAPTERS, Config
+from agentroute.config import Config
 from agentroute.errors import ConfigError, ProfileError, UnknownNameError, UsageError
 from agentroute.fleet import check_url
 from agentroute.route import soft
 from agentroute.router import Router
+from agentroute.tables import ADAPTERS
 from agentroute.task import Slo, Task
 
 

@@ -25,6 +25,7 @@ COMMANDS = (
     "serve",
     "size",
     "init",
+    "config",
     "profiles",
     "doctor",
     "status",
