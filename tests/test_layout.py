@@ -23,9 +23,10 @@ LAYERS: tuple[str, ...] = (
     "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
-    "patience", "tries", "hedge", "session", "counting", "bodies", "hints", "answers",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "errand",
-    "alarm", "pools", "passage", "trip", "client",
+    "patience", "tries", "hedge", "session", "counting",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "payload",
+    "needs", "hints", "answers", "errand",
+    "alarm", "pools", "passage", "forwarded", "trip", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
