@@ -27,6 +27,7 @@ LAYERS: tuple[str, ...] = (
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "payload",
     "needs", "hints", "answers", "errand",
     "alarm", "pools", "passage", "forwarded", "trip", "client",
+    "integrations",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""
