@@ -10,6 +10,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
+from agentroute.adapters.base import Endpoint
+from agentroute.adapters.endpoints import CHATS
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder, Named
@@ -107,9 +109,11 @@ class Call:
     Raises ``UsageError`` when the deployment cannot be called: no URL, an unknown adapter, no key.
     """
 
-    def __init__(self, lease: Lease, *, streaming: bool, waited_s: float) -> None:
+    def __init__(self, lease: Lease, *, streaming: bool, waited_s: float, endpoint: Endpoint = CHATS) -> None:
         self.lease, self.streaming = lease, streaming
         self._waited_s = waited_s
+        self.endpoint = endpoint
+        self._wire = None if endpoint is CHATS else endpoint  # of a chat most pieces are read by a short cut
         self.decision, self.deployment = lease.decision, lease.deployment
         if (url := lease.url) is None:
             raise UsageError(f"deployment {self.deployment.name!r} has no URL; it can be decided on, not called")
@@ -139,14 +143,14 @@ class Call:
         """The reply in a whole answer; raises ``BackendError`` when it is an error."""
         if answer.status != 200:
             raise self.adapter.classify(answer)
-        return self._finish(self.adapter.completion(answer))
+        return self._finish(self.adapter.completion(answer, self._wire))
 
     def not_a_stream(self, answer: Answer) -> BackendError:
         """The error in an answer that should have been a stream of events and is not."""
         if answer.status != 200:
             return self.adapter.classify(answer)
         try:
-            self.adapter.completion(answer)
+            self.adapter.completion(answer, self._wire)
         except BackendError as error:
             return error
         return BackendError(FailureKind.UNAVAILABLE, "answered in one piece though a stream was asked for", status=200)
@@ -229,7 +233,7 @@ class Call:
                 self._finish_stream()
                 return True
             named = data.event if isinstance(data, Named) else ""
-            for event in self.adapter.events(data, None, named):
+            for event in self.adapter.events(data, self._wire, named):
                 if self._assembly.add(event) and not self.began:
                     self.began = True
                     self._ttft_s = self.took_s

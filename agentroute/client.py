@@ -12,10 +12,12 @@ import httpx
 
 from agentroute.call import Reply, Seen
 from agentroute.counting import Counting
-from agentroute.errand import Errand, Messages
+from agentroute.errand import Errand
 from agentroute.errors import BackendError
+from agentroute.forwarded import AsyncForwarded, Forwarded
 from agentroute.passage import Means, Passage
 from agentroute.patience import Timeout
+from agentroute.payload import EndpointName, Messages, endpoint_of
 from agentroute.pools import Pools, Wire
 from agentroute.portal import Portal
 from agentroute.session import Session
@@ -141,16 +143,33 @@ class AsyncClient:
 
     @asynccontextmanager
     async def forward(
-        self, body: bytes, *, task: Task | None = None, session: Session | None = None, retried: int = 0
+        self,
+        body: bytes,
+        *,
+        endpoint: EndpointName = "chat",
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        parsed: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[AsyncForwarded]:
-        """Send a chat request as it came in, bytes for bytes where nothing in it need change, and take the bytes back.
+        """Send a request as it came in, byte for byte where nothing in it need change, and take the bytes back.
 
-        Whether it streams stands in the body. Errors as for ``stream``.
+        ``endpoint``: which call it is a body of. Whether it streams stands in the body. ``parsed``: what the body says,
+        where it was read already. Tokens that agentroute alone asked a stream for are left out. Errors as for
+        ``stream``.
         """
-        errand = Errand.forwarded(body, task, counting=self._means.counting, session=session, retried=retried)
+        errand = Errand.forwarded(
+            body,
+            task,
+            endpoint=endpoint_of(endpoint),
+            counting=self._means.counting,
+            session=session,
+            retried=retried,
+            parsed=parsed,
+        )
         passage = await Trip(self._means, errand).begin()
         try:
-            yield AsyncForwarded(passage)
+            yield AsyncForwarded(passage, untold=errand.asks_usage_itself)
         finally:
             await passage.close()
 
@@ -213,46 +232,6 @@ class AsyncEvents:
         return call.ready
 
 
-class AsyncForwarded:
-    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say."""
-
-    def __init__(self, passage: Passage) -> None:
-        self._passage = passage
-        assert passage.head is not None
-        self.status = passage.head.status_code
-        """The HTTP status: 200."""
-        self.headers: Mapping[str, str] = passage.head.headers
-        """The server's headers."""
-
-    @property
-    def decision(self) -> Decision:
-        """Why this deployment was chosen."""
-        return self._passage.call.decision
-
-    @property
-    def reply(self) -> Reply | None:
-        """The whole answer, once all of its bytes were taken."""
-        return self._passage.call.reply
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        passage = self._passage
-        if passage.answer is not None:
-            yield passage.answer.body
-            return
-        raw = passage.raw
-        assert raw is not None
-        while True:
-            while raw:
-                passage.call.ready.clear()  # nobody takes events here
-                yield raw.popleft()
-            if passage.call.reply is not None:
-                await passage.drain()
-                if not raw:
-                    return
-            else:
-                await passage.read_on()
-
-
 class Client:
     """The sync twin of ``AsyncClient``: the same arguments and methods; usable from several threads.
 
@@ -305,10 +284,20 @@ class Client:
 
     @contextmanager
     def forward(
-        self, body: bytes, *, task: Task | None = None, session: Session | None = None, retried: int = 0
+        self,
+        body: bytes,
+        *,
+        endpoint: EndpointName = "chat",
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        parsed: Mapping[str, Any] | None = None,
     ) -> Iterator[Forwarded]:
-        """Send a chat request as it came in and take the bytes back; see ``AsyncClient.forward``."""
-        with self._entered(self._inner.forward(body, task=task, session=session, retried=retried)) as answer:
+        """Send a request as it came in and take the bytes back; see ``AsyncClient.forward``."""
+        opened = self._inner.forward(
+            body, endpoint=endpoint, task=task, session=session, retried=retried, parsed=parsed
+        )
+        with self._entered(opened) as answer:
             yield Forwarded(self._portal, answer)
 
     def close(self) -> None:
@@ -359,30 +348,3 @@ class Events:
         if not self._ready:
             raise StopIteration
         return self._ready.popleft()
-
-
-class Forwarded:
-    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say."""
-
-    def __init__(self, portal: Portal, inner: AsyncForwarded) -> None:
-        self._portal, self._inner = portal, inner
-        self.status, self.headers = inner.status, inner.headers
-
-    @property
-    def decision(self) -> Decision:
-        """Why this deployment was chosen."""
-        return self._inner.decision
-
-    @property
-    def reply(self) -> Reply | None:
-        """The whole answer, once all of its bytes were taken."""
-        return self._inner.reply
-
-    def __iter__(self) -> Iterator[bytes]:
-        chunks = self._inner.__aiter__()
-        while (chunk := self._portal.run(_next(chunks))) is not None:
-            yield chunk
-
-
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(chunks, None)

@@ -12,12 +12,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from agentroute.bodies import Endpoint, most_output, needs, size, whole
 from agentroute.counting import Counting
 from agentroute.errors import UsageError, shown, suggest
+from agentroute.needs import needs_of
+from agentroute.payload import EndpointName, count, endpoint_of, limit_of
 from agentroute.route import Route, soft
 from agentroute.shape.model import Capability
 from agentroute.task import CAPABILITIES, MAX_CONCURRENCY, MAX_TOKENS, PRIORITIES, Priority, Slo, Task
+from agentroute.tokens import GENERIC
 
 MAX_NAME = 256
 """Characters of a session's name, or a route's."""
@@ -81,7 +83,7 @@ def _check(field: str, value: object, where: str) -> Any:
     if field == "needs":
         return _capabilities(value, where)
     if field in _WHOLE:
-        return whole(value, _WHOLE[field], where, least=0 if field in ("retried", "shared_prefix_tokens") else 1)
+        return _whole(value, _WHOLE[field], where, least=0 if field in ("retried", "shared_prefix_tokens") else 1)
     if field in _NUMBERS:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-9 <= value < 1e12:
             raise UsageError(f"{where} must be a number of {_NUMBERS[field]} above 0, got {shown(value)}")
@@ -92,6 +94,12 @@ def _check(field: str, value: object, where: str) -> Any:
         return value
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or not value.isprintable():
         raise UsageError(f"{where} must be a name of 1 to {MAX_NAME} printable characters, got {shown(value)}")
+    return value
+
+
+def _whole(value: object, most: int, where: str, *, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(f"{where} must be a whole number from {least} to {most:,}, got {shown(value)}")
     return value
 
 
@@ -266,7 +274,7 @@ def task_of(
     body: Mapping[str, Any],
     hint: Hint,
     *,
-    endpoint: Endpoint = "chat",
+    endpoint: EndpointName = "chat",
     counting: Counting | None = None,
     route: Route | None = None,
 ) -> Task:
@@ -277,15 +285,17 @@ def task_of(
     will be decided by: where that has an SLO, the stricter value counts, as hard as the route says. Raises
     ``UsageError`` for a body that makes no sense.
     """
-    count = size(body, endpoint, counting)
-    limit = 1 if endpoint == "embeddings" else most_output(body)
+    kind = endpoint_of(endpoint)
+    fingerprint = GENERIC if counting is None else counting.fingerprint()
+    found = count(kind, body.get(kind.prompt), body, fingerprint=fingerprint)
+    limit = limit_of(kind, body) if kind.limits else 1
     output = hint.expected_output_tokens
     if output is not None and limit is not None:
         output = min(output, limit)
     return Task(
-        context_tokens=count.upper,
-        expected_context_tokens=count.value,
-        context_source=count.source,
+        context_tokens=found.upper,
+        expected_context_tokens=found.value,
+        context_source=found.source,
         max_output_tokens=limit,
         expected_output_tokens=output,
         concurrency=hint.concurrency or 1,
@@ -293,12 +303,12 @@ def task_of(
         tpot_ms=_stricter(hint.tpot_ms, None if route is None else route.tpot_ms),
         deadline_s=_stricter(hint.deadline_s, None if route is None else route.deadline_s),
         max_cost_usd=hint.max_cost_usd,
-        needs=needs(body) | hint.needs,
-        priority=hint.priority or "agent",
+        needs=needs_of(body) | hint.needs,
+        priority=hint.priority,
         session_id=hint.session_id,
         parent_session_id=hint.parent_session_id,
         step=hint.step,
-        shared_prefix_tokens=min(hint.shared_prefix_tokens or 0, count.upper),
+        shared_prefix_tokens=min(hint.shared_prefix_tokens or 0, found.upper),
         route=hint.route or "default",
     )
 

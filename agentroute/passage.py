@@ -57,7 +57,7 @@ class Passage:
     def __init__(self, means: Means, errand: Errand, lease: Lease, *, asked_at: float, tried: int) -> None:
         self._means, self._errand, self._tried = means, errand, errand.retried + tried
         self.began_at = time.perf_counter()
-        self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at)
+        self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at, endpoint=errand.endpoint)
         self._left_s = means.timeout.total_s - (self.began_at - asked_at)
         self._pool: Pool | None = None
         self._response: httpx.Response | None = None
@@ -103,7 +103,9 @@ class Passage:
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)
-        waits = patience(call.decision, means.timeout, streaming=call.streaming)
+        # What is predicted is one prompt and its answer, and embeddings may be of thousands of texts.
+        timeout = means.timeout if call.endpoint.limits else replace(means.timeout, times=0.0)
+        waits = patience(call.decision, timeout, streaming=call.streaming)
         if self._left_s < waits.total_s:
             waits = replace(waits, total_s=max(0.0, self._left_s))
         alarm = self._alarm = Alarm(waits)

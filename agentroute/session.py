@@ -68,10 +68,12 @@ class Session:
         )
 
     def answered(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], reply: Reply) -> None:
-        """A step was answered."""
+        """A step was answered; without ``messages`` its prompt is none that the next one could go on from."""
         self.steps += 1
         self.deployment = reply.decision.deployment
         counted = reply.usage.prompt_tokens
         self.previous = (
-            None if counted is None else Previous.of(messages, counted, reply.usage.completion_tokens, tools=tools)
+            None
+            if counted is None or not messages
+            else Previous.of(messages, counted, reply.usage.completion_tokens, tools=tools)
         )

@@ -108,7 +108,7 @@ class Trip:
         """One request, or two when the first is late."""
         passage = self._passage(await self._place())
         after_s = None
-        if self._means.retry.hedge and self._means.replicated:
+        if self._means.retry.hedge and self._means.replicated and self._errand.endpoint.limits:
             after_s = hedge_after_s(passage.call.decision, streaming=self._errand.streaming)
         return await (self._open(passage) if after_s is None else self._raced(passage, after_s))
 

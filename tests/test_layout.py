@@ -24,9 +24,11 @@ LAYERS: tuple[str, ...] = (
     "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
     "files", "replay", "catalogue", "variables", "tables", "config",
-    "patience", "tries", "hedge", "session", "counting", "bodies", "hints", "answers",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "errand",
-    "alarm", "pools", "passage", "trip", "client", "gateway",
+    "patience", "tries", "hedge", "session", "counting",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
+    "payload", "needs", "hints", "answers", "errand",
+    "alarm", "pools", "passage", "forwarded", "trip", "client",
+    "integrations", "gateway",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""

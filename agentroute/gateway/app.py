@@ -15,7 +15,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route as Path
 
 from agentroute.answers import ErrorAnswer, of_error, refusal
-from agentroute.bodies import Endpoint
 from agentroute.client import AsyncClient
 from agentroute.config import Config
 from agentroute.counting import Counting
@@ -31,11 +30,17 @@ from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
 from agentroute.gateway.proxy import Means, Proxy
 from agentroute.gateway.records import Records
 from agentroute.patience import Timeout
+from agentroute.payload import EndpointName
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
 from agentroute.watch import AsyncWatcher
 
-PATHS: dict[Endpoint, str] = {"chat": "/v1/chat/completions"}
+PATHS: dict[EndpointName, str] = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "embeddings": "/v1/embeddings",
+}
 """What is sent on."""
 
 
@@ -67,7 +72,7 @@ class Gateway:
         return cls(
             router,
             keys or Keys(()),
-            settings or GatewayConfig(),
+            settings or GatewayConfig.model_validate({}),
             AsyncClient(router, timeout=timeout),
             watcher,
             served,

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentroute.answers import ErrorAnswer, of_error, refusal
-from agentroute.bodies import Endpoint
 from agentroute.counting import Counting
 from agentroute.errors import UnknownNameError
 from agentroute.gateway.catalogue import Served
 from agentroute.gateway.intake import Refused
 from agentroute.gateway.keys import Caller
 from agentroute.hints import from_headers, from_metadata, route_of, task_of
+from agentroute.payload import EndpointName
 from agentroute.router import Router
 from agentroute.task import Task
+from agentroute.transport import encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Asked:
     task: Task
     body: bytes
     """What is sent on; as it came where no hint had to be taken out."""
+    parsed: Mapping[str, Any]
+    """What it says."""
     model: str
     """What the caller named as the model."""
     streaming: bool
@@ -41,7 +44,7 @@ class Reader:
     counting: Counting
 
     def read(
-        self, body: bytes, headers: Iterable[tuple[bytes, bytes]], caller: Caller, endpoint: Endpoint = "chat"
+        self, body: bytes, headers: Iterable[tuple[bytes, bytes]], caller: Caller, endpoint: EndpointName = "chat"
     ) -> Asked:
         """What is asked for; raises ``Refused`` for what the caller may not, ``UsageError`` for what makes no sense."""
         parsed = _parsed(body)
@@ -58,13 +61,14 @@ class Reader:
         if named is None:
             task = replace(task, allow=self._serving(model, caller))
         if metadata is not parsed.get("metadata"):
-            changed = {key: value for key, value in parsed.items() if key != "metadata"}
-            body = json.dumps(changed if metadata is None else {**changed, "metadata": metadata}).encode()
+            rest = {key: value for key, value in parsed.items() if key != "metadata"}
+            parsed = rest if metadata is None else {**rest, "metadata": metadata}
+            body = encode(parsed)
         most = caller.max_context_tokens
         if most is not None and task.context_tokens > most:
             text = f"this key may send {most:,} prompt tokens at most; these are up to {task.context_tokens:,}"
             raise Refused(refusal(400, text, code="context_length_exceeded"))
-        return Asked(_apart(task, caller), body, model, parsed.get("stream") is True, hint.retried)
+        return Asked(_apart(task, caller), body, parsed, model, parsed.get("stream") is True, hint.retried)
 
     def _route(self, route: str, model: str, caller: Caller) -> str:
         if not caller.may(route):

@@ -13,13 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
-from agentroute.bodies import Endpoint
 from agentroute.client import AsyncClient, AsyncForwarded, Reply
 from agentroute.errors import AgentrouteError
 from agentroute.gateway.asked import Asked, Reader
 from agentroute.gateway.intake import Gone, Receive, Refused, Scope, Send, body_of
 from agentroute.gateway.keys import Keys
 from agentroute.gateway.records import Record, Records
+from agentroute.payload import EndpointName
 
 SEND_S = 60.0
 """A caller that takes nothing of its answer for so long is let go of: its request holds KV memory. Assumed."""
@@ -83,7 +83,7 @@ class Way:
 class Proxy:
     """An ASGI application that sends one kind of request on."""
 
-    def __init__(self, means: Means, endpoint: Endpoint) -> None:
+    def __init__(self, means: Means, endpoint: EndpointName) -> None:
         self._means, self._endpoint = means, endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,7 +131,9 @@ class Proxy:
 
     async def _pass_on(self, asked: Asked, way: Way, record: Record) -> bytes:
         """Call, and hand on what comes; what is left to be sent at the end."""
-        async with self._means.client.forward(asked.body, task=asked.task, retried=asked.retried) as answer:
+        async with self._means.client.forward(
+            asked.body, endpoint=self._endpoint, task=asked.task, retried=asked.retried, parsed=asked.parsed
+        ) as answer:
             told = decision_headers(answer.decision)
             _decided(record, answer)
             way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}

@@ -1,6 +1,6 @@
 """How many tokens a prompt is: a value, an upper bound, and where they come from."""
 
-from agentroute.tokens.count import Previous, Source, TokenCount, Tokenizer, estimate, of_size
+from agentroute.tokens.count import Previous, Source, TokenCount, Tokenizer, estimate, of_size, of_text
 from agentroute.tokens.fingerprint import GENERIC, Fingerprint, of_model
 from agentroute.tokens.local import LocalTokenizer
 
@@ -15,4 +15,5 @@ __all__ = [
     "estimate",
     "of_model",
     "of_size",
+    "of_text",
 ]

@@ -156,6 +156,12 @@ def _marks(prompt: Prompt, fingerprint: Fingerprint) -> tuple[int, int]:
     return value + prompt.assumed, upper + prompt.assumed_at_most
 
 
+def of_text(text: str, fingerprint: Fingerprint = GENERIC) -> TokenCount:
+    """Tokens of a text that no template is put around: a completion's prompt, an input of an embedding."""
+    value, upper = fingerprint.tokens(pairs(text))
+    return _whole(value + marks.ENDS, upper + marks.ENDS_AT_MOST, fingerprint.source, 0)
+
+
 def of_size(size_bytes: int) -> TokenCount:
     """Tokens of so many bytes of text that nobody has looked at: one every four, and no more than one each.
 

@@ -12,6 +12,10 @@ TEMPLATE_AT_MOST = 32
 TOOL_CALL, TOOL_CALL_AT_MOST = 4, 16
 """Assumed for the marks around one call of a tool."""
 
+ENDS, ENDS_AT_MOST = 1, 2
+"""Around a text without a template: a mark at its beginning, and, for embeddings, one at its end, where the model has
+them. Assumed."""
+
 TOOLS, TOOLS_AT_MOST = 75, 300
 """Once, when there are tools: what Qwen3's template says about them (75); at most: assumed."""
 TOOLS_SPREAD = 1.75
