@@ -17,7 +17,6 @@ from starlette.routing import Route as Path
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.client import AsyncClient
 from agentroute.config import Config
-from agentroute.counting import Counting
 from agentroute.errors import AgentrouteError
 from agentroute.gateway import page
 from agentroute.gateway.asked import Reader, unknown
@@ -69,15 +68,16 @@ class Gateway:
     ) -> Gateway:
         """A gateway before ``router``; without ``keys`` anybody may come in."""
         served, records, watcher = Served(router), Records(Metrics()), AsyncWatcher(router)
+        client = AsyncClient(router, timeout=timeout)
         return cls(
             router,
             keys or Keys(()),
             settings or GatewayConfig.model_validate({}),
-            AsyncClient(router, timeout=timeout),
+            client,
             watcher,
             served,
             records,
-            Reader(router, served, Counting(router)),
+            Reader(router, served, client._means.counting),
             FleetView(router, watcher, served),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agentroute.decision import Headroom
@@ -17,7 +17,7 @@ from agentroute.profile import Profile
 from agentroute.pulse import Vital
 from agentroute.router import Router
 from agentroute.task import Task
-from agentroute.watch import AsyncWatcher
+from agentroute.watch import AsyncWatcher, Endpoint
 
 _LEAST = Task(context_tokens=1, max_output_tokens=1)
 """What is decided to learn how full the pools are."""
@@ -32,20 +32,20 @@ class FleetView:
 
     def of(self, caller: Caller) -> dict[str, Any]:
         """The fleet as a caller may see it; addresses are for admins."""
-        visible, held = self._served.visible(caller), self._held()
+        visible, held, vitals = self._served.visible(caller), self._held(), self._watcher.vitals
         shown = [d for d in self._router.fleet.deployments if d.name in visible]
         told = {
             "queued": self._router.queued,
             "routes": [name for name in self._router.routes if caller.may(name)],
-            "deployments": [self._deployment(one, held.get(one.name), caller.admin) for one in shown],
+            "deployments": [self._deployment(one, vitals, held.get(one.name), caller.admin) for one in shown],
         }
         return dict(plain(told))
 
     def up(self) -> int:
         """Endpoints that answer and are sent requests."""
-        return sum(
-            self._vital(d.name, url).up is True and not self._closed_in_s(d.name, url) for d, url in self._endpoints()
-        )
+        vitals = self._watcher.vitals
+        ends = ((d.name, url) for d in self._router.fleet.deployments for url in dict.fromkeys(d.urls))
+        return sum(vitals[end].up is True and self._closed_in_s(*end) is None for end in ends)
 
     def gauges(self) -> Gauges:
         """What is now, for the metrics; what is unknown is left out."""
@@ -59,10 +59,11 @@ class FleetView:
         shut = ((key, float(self._closed_in_s(key[0], url) is not None)) for key, url, _ in vitals)
         yield "agentroute_breaker_open", "Whether nothing, or only a trial, is sent there.", by, shut
 
-    def _deployment(self, one: Deployment, held: Headroom | None, addresses: bool) -> dict[str, Any]:
+    def _deployment(
+        self, one: Deployment, vitals: Mapping[Endpoint, Vital], held: Headroom | None, addresses: bool
+    ) -> dict[str, Any]:
         curve = self._curves[one.name]
-        urls = dict.fromkeys(one.urls)
-        endpoints = [self._endpoint(one, url, addresses) for url in urls]
+        endpoints = [self._endpoint(one.name, url, vitals[one.name, url], addresses) for url in dict.fromkeys(one.urls)]
         counts = [e["running"] + (e["waiting"] or 0) for e in endpoints if e["running"] is not None]
         n = max(counts, default=None)
         return {
@@ -78,9 +79,8 @@ class FleetView:
             "now": None if n is None else {"concurrency": n, "tpot_ms": at(curve, n) if curve else None},
         }
 
-    def _endpoint(self, one: Deployment, url: str, addresses: bool) -> dict[str, Any]:
-        vital, closed_in_s = self._vital(one.name, url), self._closed_in_s(one.name, url)
-        load = vital.load
+    def _endpoint(self, name: str, url: str, vital: Vital, addresses: bool) -> dict[str, Any]:
+        load, closed_in_s = vital.load, self._closed_in_s(name, url)
         return {
             "url": url if addresses else None,
             "up": vital.up,
@@ -101,20 +101,12 @@ class FleetView:
             return {}
         return {one.deployment: one.headroom for one in candidates if one.headroom is not None}
 
-    def _endpoints(self) -> Iterator[tuple[Deployment, str]]:
-        for deployment in self._router.fleet.deployments:
-            for url in dict.fromkeys(deployment.urls):
-                yield deployment, url
-
     def _numbered(self) -> Iterator[tuple[Labels, str, Vital]]:
         """By deployment and the number of its endpoint: addresses are no labels."""
-        seen: dict[str, int] = defaultdict(int)
-        for deployment, url in self._endpoints():
-            yield (deployment.name, str(seen[deployment.name])), url, self._vital(deployment.name, url)
-            seen[deployment.name] += 1
-
-    def _vital(self, name: str, url: str) -> Vital:
-        return self._watcher.vitals.get((name, url), Vital())
+        vitals = self._watcher.vitals
+        for deployment in self._router.fleet.deployments:
+            for i, url in enumerate(dict.fromkeys(deployment.urls)):
+                yield (deployment.name, str(i)), url, vitals[deployment.name, url]
 
     def _closed_in_s(self, name: str, url: str) -> float | None:
         return self._router.signs(name, url=url).closed_in_s

@@ -51,8 +51,9 @@ class Records:
         self._last: deque[Record] = deque(maxlen=KEPT)
 
     def ended(self, record: Record) -> None:
-        """Keep it, and count it."""
-        self._last.appendleft(record)
+        """Count it, and keep it, unless nobody knows who asked: strangers must not push out what callers did."""
+        if record.status != 401:
+            self._last.appendleft(record)
         self.metrics.ended(
             route=record.route,
             deployment=record.deployment,

@@ -16,13 +16,6 @@ from agentroute.patience import Timeout
 from agentroute.route import Route
 
 
-@pytest.fixture(autouse=True)
-def _no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-
-
 def piece(text: str, reason: str | None = None) -> str:
     """One event of a stream."""
     delta = {"content": text} if text else {}
