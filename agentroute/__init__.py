@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from agentroute.fleet import Deployment as Deployment
     from agentroute.fleet import Fleet as Fleet
     from agentroute.group import Group as Group
+    from agentroute.hints import Hint as Hint
+    from agentroute.hints import hint as hint
     from agentroute.lease import Lease as Lease
     from agentroute.outcome import Outcome as Outcome
     from agentroute.profile import Profile as Profile
@@ -95,6 +97,7 @@ _HOME = {
     "Forwarded": "client",
     "Group": "group",
     "Headroom": "decision",
+    "Hint": "hints",
     "Lease": "lease",
     "Load": "state.load",
     "LocalTokenizer": "tokens.local",
@@ -126,6 +129,7 @@ _HOME = {
     "Usage": "wire",
     "UsageError": "errors",
     "Watcher": "watch",
+    "hint": "hints",
 }
 
 __all__ = [
@@ -152,6 +156,7 @@ __all__ = [
     "Forwarded",
     "Group",
     "Headroom",
+    "Hint",
     "Lease",
     "Load",
     "LocalTokenizer",
@@ -184,6 +189,7 @@ __all__ = [
     "UsageError",
     "Watcher",
     "__version__",
+    "hint",
 ]
 
 

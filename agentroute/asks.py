@@ -45,7 +45,7 @@ class Asks:
         output = task.max_output_tokens or UNSET_OUTPUT_TOKENS
         planned = min(output, route.p95_output_tokens or output)
         needs = 0
-        for need in task.needs:
+        for need in task.needs | route.needs if route.needs else task.needs:
             needs |= BIT[need]  # type: ignore[index]
         return Ask(
             float(task.context_tokens),
@@ -59,7 +59,7 @@ class Asks:
             needs,
             self._limits(task, route, waited_s * 1_000.0),
             self._allowed(task, route),
-            task.max_cost_usd,
+            _least(task.max_cost_usd, route.max_cost_usd),
             _grown_tokens(task, output),
         )
 
@@ -88,7 +88,9 @@ class Asks:
             shared_tokens=_column_of_any([task.shared_prefix_tokens for task in tasks]),
             concurrency=_column([task.concurrency for task in tasks]),
             limits=tuple(limits),
-            max_cost_usd=None if first.max_cost_usd is None else _column([task.max_cost_usd for task in tasks]),
+            max_cost_usd=ask.max_cost_usd
+            if first.max_cost_usd is None
+            else _column([_least(task.max_cost_usd, route.max_cost_usd) for task in tasks]),
             grown_tokens=_column_of_any(
                 [_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks]
             ),
@@ -130,7 +132,10 @@ class Asks:
         if route.name in self._of_route:
             allowed = self._of_route[route.name]
         else:
-            allowed = self._of_route[route.name] = None if route.allow is None else self.mask(route.allow)
+            allowed = None if route.allow is None else self.mask(route.allow)
+            if route.deny:
+                allowed = _and(allowed, self.mask(route.deny, False))
+            self._of_route[route.name] = allowed
         if task.allow is None and not task.deny and task.pin is None and not task.quality and not route.quality:
             return allowed
         if task.allow is not None:
@@ -182,6 +187,11 @@ def _expected(values: Sequence[float | None], planned: Any) -> Any:
         return planned
     expected = _column(values)
     return np.where(np.isnan(expected), planned, expected)
+
+
+def _least(own: float | None, other: float | None) -> float | None:
+    """The smaller of two limits that may not be there."""
+    return own if other is None else other if own is None else min(own, other)
 
 
 def _value(limit: float | Slo) -> float:

@@ -177,10 +177,13 @@ class AsyncClient:
         task: Task | None = None,
         session: Session | None = None,
         retried: int = 0,
+        parsed: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[AsyncForwarded]:
         """Send a request as it came in, byte for byte where nothing in it need change, and take the bytes back.
 
-        ``endpoint``: which call it is a body of. Whether it streams stands in the body. Errors as for ``stream``.
+        ``endpoint``: which call it is a body of. Whether it streams stands in the body. ``parsed``: what the body says,
+        where it was read already. Tokens that agentroute alone asked a stream for are left out. Errors as for
+        ``stream``.
         """
         errand = Errand.forwarded(
             body,
@@ -189,10 +192,11 @@ class AsyncClient:
             counting=self._means.counting,
             session=session,
             retried=retried,
+            parsed=parsed,
         )
         passage = await Trip(self._means, errand).begin()
         try:
-            yield AsyncForwarded(passage)
+            yield AsyncForwarded(passage, untold=errand.asks_usage_itself)
         finally:
             await passage.close()
 
@@ -327,9 +331,12 @@ class Client:
         task: Task | None = None,
         session: Session | None = None,
         retried: int = 0,
+        parsed: Mapping[str, Any] | None = None,
     ) -> Iterator[Forwarded]:
         """Send a request as it came in and take the bytes back; see ``AsyncClient.forward``."""
-        opened = self._inner.forward(body, endpoint=endpoint, task=task, session=session, retried=retried)
+        opened = self._inner.forward(
+            body, endpoint=endpoint, task=task, session=session, retried=retried, parsed=parsed
+        )
         with self._entered(opened) as answer:
             yield Forwarded(self._portal, answer)
 

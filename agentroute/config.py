@@ -1,109 +1,33 @@
-"""``agentroute.toml``: the deployments of a fleet and the routes over them."""
+"""``agentroute.toml``: the deployments of a fleet, the routes over them, and what the gateway is told."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr
 
 from agentroute.catalogue import shipped
 from agentroute.compiled import pools
-from agentroute.errors import ConfigError, UnknownNameError, UsageError, suggest
-from agentroute.files import locate, parse, read_text, validate
-from agentroute.fleet import Deployment, Fleet, check_url
-from agentroute.latency.points import Statistic
-from agentroute.origin import Flag, Frozen, Name, Positive, Tokens
+from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
+from agentroute.fallback import misfits
+from agentroute.files import checked, dotted, locate, parse, read_text
+from agentroute.fleet import Deployment, Fleet
+from agentroute.locations import Location
+from agentroute.origin import Frozen, Name, Positive
 from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
+from agentroute.router import Router
+from agentroute.tables import DeploymentConfig, GatewayConfig, KeyConfig, RouteConfig, SloTable
 from agentroute.task import Slo
+from agentroute.variables import substituted
 
-ADAPTERS = (
-    "dynamo", "llamacpp", "openai", "sglang", "sglang_router", "transformers", "trtllm", "vllm", "vllm_router",
-)  # fmt: skip
-"""The names an adapter may have in a configuration file; a test holds them equal to ``agentroute.adapters``."""
-
-Url = Annotated[str, Field(max_length=2_000)]
-EnvironmentVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
-
-
-class SloTable(Frozen):
-    """An SLO with its statistic, and whether it is hard."""
-
-    value: Positive
-    """The limit, in the unit of the key that holds it."""
-    stat: Statistic = "mean"
-    """The statistic it is about; default mean."""
-    hard: Flag = False
-    """True: a deployment that is not predicted to keep it is refused; default false: it ranks lower."""
-
-
-class DeploymentConfig(Frozen):
-    """One running server group."""
-
-    name: Name
-    """Its name, unique in the file."""
-    profile: str = Field(min_length=1, max_length=1_000)
-    """A shipped profile's name, or the path of a profile file relative to this one (it ends in .toml or .json)."""
-    base_url: Url | None = None
-    """The server's base URL, with or without /v1."""
-    urls: tuple[Url, ...] = ()
-    """Several base URLs, when it has identical replicas; instead of base_url."""
-    adapter: str = "openai"
-    """Which wire it speaks; default openai."""
-    served_model: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """The model id on the wire; default: the first that the server lists."""
-    api_key_env: EnvironmentVariable | None = None
-    """The environment variable that holds the server's key; default: no key."""
-    pool: Name | None = None
-    """A name for its KV memory, when another deployment stands on the same; default: its own."""
-
-    @field_validator("adapter")
-    @classmethod
-    def _adapter_exists(cls, value: str) -> str:
-        if value not in ADAPTERS:
-            raise ValueError(f"there is no adapter {value!r}; {suggest(value, ADAPTERS)}")
-        return value
-
-    @field_validator("base_url", "urls")
-    @classmethod
-    def _urls_are_plain(cls, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-        for url in (value,) if isinstance(value, str) else value or ():
-            check_url(url)
-        return value
-
-    @model_validator(mode="after")
-    def _has_an_endpoint(self) -> DeploymentConfig:
-        if (self.base_url is None) == (not self.urls):
-            raise ValueError("must give either base_url or urls")
-        return self
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Every base URL."""
-        return (self.base_url,) if self.base_url else self.urls
-
-
-class RouteConfig(Frozen):
-    """What applies to the tasks of one route."""
-
-    objective: str | None = None
-    """fit, cost, latency, quality or one of the file's own; default: the file's objective."""
-    ttft_ms: Positive | SloTable | None = None
-    """Time to the first token in milliseconds; a bare number is a soft mean."""
-    tpot_ms: Positive | SloTable | None = None
-    """Time per output token in milliseconds; a bare number is a soft mean."""
-    deadline_s: Positive | SloTable | None = None
-    """Time to the whole answer in seconds; a bare number is a soft mean."""
-    allow: tuple[Name, ...] | None = Field(None, min_length=1)
-    """Names of the deployments that may be chosen; default: all."""
-    quality: dict[Name, float] = Field(default_factory=dict)
-    """By skill, the least quality that a model must have, on the scale of the file's own table; default: any."""
-    p95_output_tokens: Tokens | None = None
-    """So long at most are 95 of 100 answers: what is held in the KV pool for one at first; default: all it may be."""
+R = TypeVar("R", bound=Router)
 
 
 class Config(Frozen):
@@ -123,23 +47,61 @@ class Config(Frozen):
     """Your own objectives by name, each a function as ``module:function``; default none."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
+    gateway: GatewayConfig = Field(default_factory=GatewayConfig)
+    """What ``agentroute serve`` listens on."""
+    keys: tuple[KeyConfig, ...] = Field((), max_length=10_000)
+    """Who may call the gateway; default: anybody who reaches it."""
     _path: Path = PrivateAttr(default=Path("agentroute.toml"))
     _profiles: tuple[Profile, ...] = PrivateAttr(default=())
 
     @classmethod
     def load(cls, path: str | Path) -> Config:
         """Read a configuration and the profiles it names; raises ``ConfigError`` or ``ProfileError``."""
-        path = Path(path)
-        text = read_text(path, ConfigError)
-        config = validate(cls, parse(text, path, ConfigError), text=text, path=path, error=ConfigError)
-        config._path = path
-        config._check_names(text)
-        config._profiles = tuple(config._profile(i, text) for i in range(len(config.deployments)))
-        try:
-            pools(config.fleet().deployments)
-        except UsageError as problem:
-            raise ConfigError(str(problem), path=path) from None
+        config, found = cls.read(path)
+        if config is None or found:
+            raise found[0]
         return config
+
+    @classmethod
+    def read(cls, path: str | Path) -> tuple[Config | None, list[FileError]]:
+        """A configuration with every mistake in it, as far as one does not hide another; ``None``: it is no such file.
+
+        Tables and keys that are wrong in themselves hide what they refer to.
+        """
+        path = Path(path)
+        try:
+            text = read_text(path, ConfigError)
+            data = parse(text, path, ConfigError)
+        except ConfigError as problem:
+            return None, [problem]
+        data, found = substituted(data, os.environ, text=text, path=path)
+        config, wrong = checked(cls, data, text=text, path=path, error=ConfigError)
+        if config is None or found:
+            return None, [*found, *wrong]
+        config._path = path
+        return config, [*found, *config._mistakes(text)]
+
+    def _mistakes(self, text: str) -> list[FileError]:
+        """What the tables say that does not fit together; reads the profiles."""
+        found: list[FileError] = []
+        profiles: list[Profile] = []
+        for location, message in self._names():
+            found.append(self._error(message, text, location))
+        for i in range(len(self.deployments)):
+            try:
+                profiles.append(self._profile(i, text))
+            except FileError as problem:
+                found.append(problem)
+        if found:
+            return found
+        self._profiles = tuple(profiles)
+        fleet = self.fleet()
+        try:
+            pools(fleet.deployments)
+        except UsageError as problem:
+            return [ConfigError(str(problem), path=self._path)]
+        wrong = misfits(fleet, self.router_routes())
+        return [self._error(message, text, ("routes", route, "fallbacks")) for route, message in wrong]
 
     def fleet(self) -> Fleet:
         """The deployments, with their profiles, models, accelerators and prices looked up."""
@@ -158,11 +120,33 @@ class Config(Frozen):
                 tpot_ms=_slo(route.tpot_ms),
                 deadline_s=_slo(route.deadline_s),
                 allow=frozenset(route.allow) if route.allow is not None else None,
+                deny=frozenset(route.deny),
+                needs=frozenset(route.needs),
+                priority=route.priority,
+                max_cost_usd=route.max_cost_usd,
                 quality=route.quality,
                 p95_output_tokens=route.p95_output_tokens,
+                fallbacks=route.fallbacks,
+                description=route.description,
             )
             for name, route in self.routes.items()
         ]
+
+    @property
+    def folder(self) -> Path:
+        """Where the file stands, and what relative paths in it are relative to."""
+        return self._path.parent
+
+    def router(self, kind: type[R], *, clock: Callable[[], float] = time.monotonic) -> R:
+        """A router of this kind over the deployments and routes; raises ``ConfigError``."""
+        return kind(
+            self.fleet(),
+            objective=self.objective,
+            routes=self.router_routes(),
+            quality=self.quality,
+            objectives=self.own_objectives(),
+            clock=clock,
+        )
 
     def own_objectives(self) -> dict[str, Score]:
         """The functions that ``objectives`` names; raises ``ConfigError`` for one that is not there."""
@@ -177,29 +161,38 @@ class Config(Frozen):
             raise ConfigError(said, path=self._path, key=f"objectives.{name}") from None
         return found
 
-    def _check_names(self, text: str) -> None:
-        for key, objective in self._named_objectives():
+    def _names(self) -> Iterator[tuple[Location, str]]:
+        """Names that are not there, or are there twice: where they stand, and what is wrong."""
+        for location, objective in self._named_objectives():
             if objective not in (objectives := {*OBJECTIVES, *self.objectives}):
-                message = f"there is no objective {objective!r}; {suggest(objective, objectives)}"
-                line = locate(text, self._path, key)
-                raise ConfigError(message, path=self._path, key=".".join(key), line=line)
+                yield location, f"there is no objective {objective!r}; {suggest(objective, objectives)}"
         for name in self.prices:
             if name not in (known := shipped().accelerator_names):
-                message = f"there is no accelerator {name!r}; {suggest(name, known)}"
-                line = locate(text, self._path, ("prices", name))
-                raise ConfigError(message, path=self._path, key=f"prices.{name}", line=line)
+                yield ("prices", name), f"there is no accelerator {name!r}; {suggest(name, known)}"
         names = [deployment.name for deployment in self.deployments]
         for i, name in enumerate(names):
             if name in names[:i]:
-                raise self._error(f"there is a deployment {name!r} already; give each its own", text, i, "name")
+                yield ("deployments", i, "name"), f"there is a deployment {name!r} already; give each its own"
+        routes = {"default", *self.routes}
         for route, declared in self.routes.items():
-            for name in declared.allow or ():
-                if name not in names:
-                    line = locate(text, self._path, ("routes", route, "allow"))
-                    message = f"there is no deployment {name!r}; {suggest(name, names)}"
-                    raise ConfigError(message, path=self._path, key=f"routes.{route}.allow", line=line)
+            for key, listed in (("allow", declared.allow or ()), ("deny", declared.deny)):
+                for name in listed:
+                    if name not in names:
+                        yield ("routes", route, key), f"there is no deployment {name!r}; {suggest(name, names)}"
+            if {*(declared.allow or names)} <= {*declared.deny}:
+                yield ("routes", route, "deny"), "leaves no deployment that may be chosen; deny fewer, or allow more"
+            for name in declared.fallbacks:
+                if name not in routes:
+                    yield ("routes", route, "fallbacks"), f"there is no route {name!r}; {suggest(name, routes)}"
+        callers = [key.name for key in self.keys]
+        for i, caller in enumerate(self.keys):
+            if caller.name in callers[:i]:
+                yield ("keys", i, "name"), f"there is a key {caller.name!r} already; give each its own"
+            for name in caller.routes or ():
+                if name not in routes:
+                    yield ("keys", i, "routes"), f"there is no route {name!r}; {suggest(name, routes)}"
 
-    def _named_objectives(self) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _named_objectives(self) -> Iterator[tuple[Location, str]]:
         yield ("objective",), self.objective
         for name, route in self.routes.items():
             if route.objective is not None:
@@ -212,7 +205,7 @@ class Config(Frozen):
         try:
             return shipped().profile(name)
         except UnknownNameError as problem:
-            raise self._error(str(problem), text, i, "profile") from None
+            raise self._error(str(problem), text, ("deployments", i, "profile")) from None
 
     def _deployment(self, declared: DeploymentConfig, profile: Profile) -> Deployment:
         known = shipped().deployment(profile)
@@ -229,9 +222,9 @@ class Config(Frozen):
             pool=declared.pool,
         )
 
-    def _error(self, message: str, text: str, i: int, key: str) -> ConfigError:
-        line = locate(text, self._path, ("deployments", i, key))
-        return ConfigError(message, path=self._path, key=f"deployments[{i}].{key}", line=line)
+    def _error(self, message: str, text: str, location: Location) -> ConfigError:
+        line = locate(text, self._path, location)
+        return ConfigError(message, path=self._path, key=dotted(location), line=line)
 
 
 def _slo(value: float | SloTable | None) -> float | Slo | None:

@@ -160,6 +160,11 @@ class Decision:
         return int(self._assessment.pool[self._best])
 
     @property
+    def reason(self) -> str:
+        """Why it was chosen, in one sentence."""
+        return self._standing(self._best)
+
+    @property
     def ttft_ms(self) -> Estimate | None:
         """Time to the first token, waiting included; ``None`` when nothing is measured or derived."""
         return expected(self._assessment, self._best).ttft_ms

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -12,7 +11,7 @@ from agentroute.adapters.endpoints import CHATS, RESPONSES
 from agentroute.call import Reply
 from agentroute.counting import Counting
 from agentroute.errors import UsageError, shown
-from agentroute.payload import count, limit_field, limit_of, messages_of, tools_of
+from agentroute.payload import count, limit_field, limit_of, messages_of, read_body, renamed, tools_of
 from agentroute.session import Session
 from agentroute.task import Priority, Task
 from agentroute.tokens import GENERIC
@@ -39,6 +38,8 @@ class Errand:
     """The body as it came in, sent on untouched where nothing in it need change."""
     parsed: Mapping[str, Any] | None = None
     """... and what it says."""
+    priority: Priority | None = None
+    """Who waits for it, where the task does not say."""
     endpoint: Endpoint = CHATS
     _made: dict[tuple[str, str, Served], tuple[Request, bytes]] = field(default_factory=dict)
 
@@ -98,18 +99,18 @@ class Errand:
         body: bytes,
         task: Task | None,
         *,
+        parsed: Mapping[str, Any] | None = None,
         endpoint: Endpoint = CHATS,
         counting: Counting | None = None,
         session: Session | None = None,
         retried: int = 0,
     ) -> Errand:
-        """A request as it came in from somebody's client; raises ``UsageError`` where it is none."""
-        try:
-            parsed = json.loads(body)
-        except (ValueError, RecursionError):
-            raise UsageError("the body is not JSON") from None
-        if not isinstance(parsed, dict):
-            raise UsageError(f"the body must be a JSON object, got {shown(parsed)}")
+        """A request as it came in from somebody's client; raises ``UsageError`` where it is none.
+
+        ``parsed``: what the body says, where somebody has read it already.
+        """
+        if parsed is None:
+            parsed = read_body(body)
         errand = cls.whole(
             endpoint,
             {key: value for key, value in parsed.items() if key not in ("model", "stream")},
@@ -130,19 +131,36 @@ class Errand:
             if refused := adapter.precheck(task.context_tokens, task.max_output_tokens, served):
                 raise refused
             request = self._request(adapter, model, served)
-            same = self.original is not None and request.body == self.parsed
-            content = self.original if same and self.original is not None else encode(request.body or {})
-            self._made[key] = request, content
+            self._made[key] = request, self._content(request.body or {})
         return self._made[key]
 
+    def _content(self, body: Mapping[str, Any]) -> bytes:
+        """The bytes of a body: those that came in where it says the same, or only calls the model otherwise."""
+        original, parsed = self.original, self.parsed
+        if original is None or parsed is None:
+            return encode(body)
+        if body == parsed:
+            return original
+        was, model = parsed.get("model"), body.get("model")
+        alike = isinstance(was, str) and isinstance(model, str) and {**body, "model": was} == parsed
+        named = renamed(original, str(was), str(model)) if alike else None
+        return encode(body) if named is None else named
+
     def _request(self, adapter: Adapter, model: str, served: Served) -> Request:
-        urgency = _URGENCY[self.task.priority]
+        urgency = _URGENCY[self.task.priority or self.priority or "agent"]
         if self.endpoint is CHATS:
             return adapter.chat(
                 model, self.prompt, body=self.fields, stream=self.streaming, served=served, urgency=urgency
             )
         payload = {**({} if self.prompt is None else {self.endpoint.prompt: self.prompt}), **self.fields}
         return adapter.request(self.endpoint, model, payload, stream=self.streaming, served=served, urgency=urgency)
+
+    @property
+    def asks_usage_itself(self) -> bool:
+        """Whether a stream holds token counts that its caller did not ask for."""
+        options = self.fields.get("stream_options")
+        asked = isinstance(options, Mapping) and options.get("include_usage") is True
+        return self.streaming and self.endpoint.asks_usage and not asked
 
     def answered(self, reply: Reply, counting: Counting) -> None:
         """Learn from the reply's usage."""

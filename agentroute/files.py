@@ -93,14 +93,28 @@ def locate(text: str, path: Path, location: Location) -> int | None:
 
 def validate(kind: type[M], data: dict[str, Any], *, text: str, path: Path, error: type[FileError]) -> M:
     """``data`` as a ``kind``; the first mistake is raised as one sentence with its key and line."""
+    made, found = checked(kind, data, text=text, path=path, error=error)
+    if made is None:
+        raise found[0]
+    return made
+
+
+def checked(
+    kind: type[M], data: dict[str, Any], *, text: str, path: Path, error: type[FileError]
+) -> tuple[M | None, list[FileError]]:
+    """``data`` as a ``kind``, or every mistake in it, one for each key, what explains others first."""
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data), []
     except ValidationError as problem:
-        details = min(problem.errors(), key=_rank)
-    location, table = _followed(kind, details["loc"])
-    location += tuple(details.get("ctx", {}).get("at", ()))
-    line = locate(text, path, location) or 1
-    raise error(_sentence(table, details, location), path=path, key=dotted(location), line=line)
+        details = sorted(problem.errors(), key=_rank)
+    found: dict[Location, FileError] = {}
+    for one in details:
+        location, table = _followed(kind, one["loc"])
+        location += tuple(one.get("ctx", {}).get("at", ()))
+        if location not in found:
+            line = locate(text, path, location) or 1
+            found[location] = error(_sentence(table, one, location), path=path, key=dotted(location), line=line)
+    return None, list(found.values())
 
 
 def _rank(details: ErrorDetails) -> tuple[int, int]:

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 from agentroute.call import Reply
 from agentroute.passage import Passage
 from agentroute.portal import Portal
+from agentroute.sse import Untold
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
 
 
 class AsyncForwarded:
-    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say."""
+    """The bytes of an answer as the server wrote them; then ``reply`` holds what they say.
 
-    def __init__(self, passage: Passage) -> None:
+    ``untold``: the token counts at the end of the stream are taken out, for whoever is to read it did not ask for them.
+    """
+
+    def __init__(self, passage: Passage, *, untold: bool = False) -> None:
         self._passage = passage
+        self._untold = untold
         assert passage.head is not None
         self.status = passage.head.status_code
         """The HTTP status: 200."""
@@ -41,16 +46,21 @@ class AsyncForwarded:
             return
         raw = passage.raw
         assert raw is not None
+        without = Untold() if self._untold else None
         while True:
             while raw:
                 passage.call.ready.clear()  # nobody takes events here
-                yield raw.popleft()
+                chunk = raw.popleft()
+                if without is None or (chunk := without.feed(chunk)):
+                    yield chunk
             if passage.call.reply is not None:
                 await passage.drain()
                 if not raw:
-                    return
+                    break
             else:
                 await passage.read_on()
+        if without is not None and (rest := without.flush()):
+            yield rest
 
 
 class Forwarded:

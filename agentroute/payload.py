@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -112,3 +114,28 @@ def tools_of(fields: Mapping[str, Any]) -> Sequence[Any]:
     """The tools among the fields."""
     tools = fields.get("tools")
     return tools if isinstance(tools, list | tuple) else ()
+
+
+def read_body(body: bytes) -> dict[str, Any]:
+    """What a body says; raises ``UsageError`` where it is no JSON object."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        raise UsageError("the body is not JSON") from None
+    if not isinstance(parsed, dict):
+        raise UsageError(f"the body must be a JSON object, got {shown(parsed)}")
+    return parsed
+
+
+def renamed(body: bytes, was: str, model: str) -> bytes | None:
+    """A body's bytes with another model's name; ``None`` where it cannot be told which of them are the name.
+
+    The name is looked for, so that a long conversation need not be written anew. Inside of a text every quote has a
+    backslash before it, so what is found is a key; if there is only one, and no letter is written as a number, it is
+    the model's.
+    """
+    found = list(re.finditer(rb'"model"[ \t\r\n]*:[ \t\r\n]*(' + re.escape(json.dumps(was).encode()) + b")", body))
+    if len(found) != 1 or b"\\u006" in body:
+        return None
+    start, end = found[0].span(1)
+    return body[:start] + json.dumps(model).encode() + body[end:]

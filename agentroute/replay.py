@@ -82,7 +82,7 @@ class RecordedTask(Frozen):
     max_cost_usd: Positive | None
     needs: Names
     quality: dict[str, Finite]
-    priority: Priority
+    priority: Priority | None
     allow: Names | None
     deny: Names
     pin: Word | None

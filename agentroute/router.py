@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
@@ -15,6 +16,7 @@ from agentroute.assessment import Assessment, Late
 from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
+from agentroute.fallback import by_name, elsewhere, placing
 from agentroute.fanout import spread
 from agentroute.fleet import Fleet
 from agentroute.group import Group, first_wave
@@ -63,24 +65,19 @@ class Router:
     ) -> None:
         self.fleet = fleet
         self.objective = objective
-        by_name = {"default": Route(name="default")}
-        for route in (routes := tuple(routes)):
-            if sum(other.name == route.name for other in routes) > 1:
-                raise UsageError(f"route names must differ, got {route.name!r} twice")
-            by_name[route.name] = route
-        self.routes: Mapping[str, Route] = MappingProxyType(by_name)
+        self.routes = by_name(routes)
         self._clock = steady(clock)
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
         self._own = {name: Objective(name, score) for name, score in objectives.items()}
         self._quick = Quick.of(self._compiled)
         self._situation = Situation(self._compiled)
-        self._waiting = Waiting(self._place, self._room, self._clock)
+        self._waiting = Waiting(placing(self._place, self.routes), self._room, self._clock)
         self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
         for route in self.routes.values():
-            self._asks.mask(route.allow or ())
+            self._asks.mask({*(route.allow or ()), *route.deny})
             self._objective(route.objective or objective)
 
     @classmethod
@@ -88,14 +85,7 @@ class Router:
         """A router over the deployments and routes of a configuration file; raises ``ConfigError``."""
         from agentroute.config import Config
 
-        config = Config.load(path)
-        return cls(
-            config.fleet(),
-            objective=config.objective,
-            routes=config.router_routes(),
-            quality=config.quality,
-            objectives=config.own_objectives(),
-        )
+        return Config.load(path).router(cls)
 
     @classmethod
     def shipped(cls, *, objective: str = "fit") -> Self:
@@ -126,7 +116,7 @@ class Router:
         assessment = Assessment(fleet, ask, state, room_now=False)
         found = assessment.best(objective)
         if found is None:
-            raise refusal(task, objective, assessment, now)
+            return elsewhere(self.decide, task, self.routes[task.route], refusal(task, objective, assessment, now))
         return Decision.of(task, objective, assessment, fleet.deployments[found], found, now)
 
     def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
@@ -187,7 +177,8 @@ class Router:
             best = assessment.best(objective)
             if best is not None:
                 return self._lease(task, objective, assessment, assessment.there(best), now)
-        raise refusal(task, objective, assessment, now)
+        there = partial(self.acquire, waited_s=waited_s, avoid=avoid)
+        return elsewhere(there, task, self.routes[task.route], refusal(task, objective, assessment, now))
 
     def spread(self, task: Task, *, fanout: int) -> Spread:
         """How ``fanout`` siblings, each like ``task``, are best spread before they are launched; holds nothing.
@@ -199,7 +190,10 @@ class Router:
         ask, name, _ = self._ask(one)
         with self._lock:
             state = self._situation.group_state(one, self._now())
-        return spread(one, "cost" if name == "cost" else "latency", self._compiled, ask, state)
+        try:
+            return spread(one, "cost" if name == "cost" else "latency", self._compiled, ask, state)
+        except NoFeasibleDeployment as refused:
+            return elsewhere(partial(self.spread, fanout=fanout), task, self.routes[task.route], refused)
 
     def hold(self, plan: Spread) -> Group:
         """Hold the first wave of a plan, all of it or nothing; raises ``PoolFull`` when the room was taken since."""
@@ -249,7 +243,10 @@ class Router:
             with self._lock:
                 state = self._situation.state(waiting, self._now())
             here = Assessment(self._compiled, ask, state, room_now=True)
-            found = self._where(waiting, here, objective, 0.0)
+            try:
+                found = self._where(waiting, here, objective, 0.0)
+            except NoFeasibleDeployment as refused:
+                return elsewhere(self.expected_wait_s, waiting, self.routes[waiting.route], refused)
             if not isinstance(found, Delay) and not ahead:
                 return 0.0
             delay = found if isinstance(found, Delay) else Delay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from agentroute.errors import BackendError, FailureKind
@@ -114,3 +115,44 @@ class EventDecoder:
         if name == b"event":
             self._name = value.removeprefix(b" ")[:MAX_NAME_BYTES]
         self._bytes -= len(line)
+
+
+class Untold:
+    """Takes out of the bytes of a stream the event that holds token counts and no choices.
+
+    It comes only where ``stream_options`` asks for it, and who did not, may well read the first choice of every event.
+    An event is handed on once it is whole.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The whole events up to here, but for that one."""
+        data, begin, out = self._rest + chunk, 0, []
+        for found in _BETWEEN.finditer(data):
+            event = data[begin : found.end()]
+            begin = found.end()
+            if not _is_usage(event):
+                out.append(event)
+        self._rest = data[begin:]
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        """What is left at the end of the stream."""
+        rest, self._rest = self._rest, b""
+        return b"" if _is_usage(rest) else rest
+
+
+_BETWEEN = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+
+
+def _is_usage(event: bytes) -> bool:
+    if b'"usage"' not in event or not _NO_CHOICES.search(event):
+        return False
+    try:
+        value = json.loads(b"".join(line[5:] for line in event.splitlines() if line.startswith(b"data:")))
+    except ValueError:
+        return False
+    return isinstance(value, dict) and value.get("choices") == [] and isinstance(value.get("usage"), dict)

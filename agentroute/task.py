@@ -74,8 +74,9 @@ class Task:
     """Capabilities that the deployment must offer: tools, parallel_tools, json_schema, vision, ..."""
     quality: Mapping[str, float] = field(default_factory=lambda: _Floors())
     """By skill, the least quality that the model must have, on the scale of the router's own table."""
-    priority: Priority = "agent"
-    """Who waits for it: interactive, agent or batch. It orders those that wait for room."""
+    priority: Priority | None = None
+    """Who waits for it: interactive, agent or batch; ``None``: as the route says, else an agent. It orders those that
+    wait for room."""
     allow: AbstractSet[str] | None = None
     """Names of the deployments that it may go to; ``None``: all. What the route forbids stays forbidden."""
     deny: AbstractSet[str] = frozenset()
@@ -117,8 +118,8 @@ class Task:
             whole("shared_prefix_tokens", self.shared_prefix_tokens, self.context_tokens)
         if self.step is not None:
             whole("step", self.step, MAX_TOKENS)
-        if self.max_cost_usd is not None and not _is_time(self.max_cost_usd):
-            raise TaskError(f"max_cost_usd must be a finite number above 0, got {shown(self.max_cost_usd)}")
+        if self.max_cost_usd is not None:
+            budget(self.max_cost_usd)
         for name in ("ttft_ms", "tpot_ms", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, Slo):
@@ -128,7 +129,7 @@ class Task:
         for need in self.needs:
             if need not in CAPABILITIES:
                 raise TaskError(f"there is no capability {shown(need)} to need; {suggest(str(need), CAPABILITIES)}")
-        if self.priority not in PRIORITIES:
+        if self.priority is not None and self.priority not in PRIORITIES:
             raise TaskError(f"priority must be one of {', '.join(PRIORITIES)}, got {shown(self.priority)}")
         if not isinstance(self.route, str):
             raise TaskError(f"route must be a route's name, got {shown(self.route)}")
@@ -209,6 +210,12 @@ def whole(name: str, value: object, most: int = MAX_TOKENS) -> None:
     """Raise ``TaskError`` unless ``value`` is a whole number from 1 to ``most``."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
         raise TaskError(f"{name} must be a whole number from 1 to {most:,}, got {shown(value)}")
+
+
+def budget(value: object) -> None:
+    """Raise ``TaskError`` unless ``value`` is an amount of US dollars that something may cost."""
+    if not _is_time(value):
+        raise TaskError(f"max_cost_usd must be a finite number above 0, got {shown(value)}")
 
 
 def _is_time(value: object) -> bool:

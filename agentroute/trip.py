@@ -43,6 +43,8 @@ class Trip:
         """So long, from the start, it is looked whether the router sends anything to a server that is asked again."""
         self._call: Call | None = None
         """The last request."""
+        if (route := means.router.routes.get(errand.task.route)) is not None:
+            errand.priority = route.priority
         means.budget.called()
 
     async def begin(self) -> Passage:

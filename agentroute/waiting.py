@@ -94,6 +94,8 @@ class Ticket:
         self._queue, self._on_done = queue, on_done
         self.number = next(queue.numbers)
         """Of those that came at the same time, the one with the lower number was first."""
+        self.rank = PRIORITIES.index(task.priority or (route and route.priority) or "agent")
+        """By its priority: the lowest comes first."""
         self.due = at + _patience_s(task, route)
         """When it must have been placed to keep its SLOs, in seconds of the router's clock; infinite: it has none."""
 
@@ -288,7 +290,7 @@ def where(task: Task, a: Assessment, objective: Objective, idle: State, waited_s
 def _order(ticket: Ticket, now: float) -> tuple[bool, float, float, float, int]:
     waited_s = max(0.0, now - ticket.at)
     late = ticket.delay.hopeless and waited_s < LATE_S
-    aged = PRIORITIES.index(ticket.task.priority) - math.floor(waited_s / AGE_S)
+    aged = ticket.rank - math.floor(waited_s / AGE_S)
     return late, aged, math.inf if ticket.delay.hopeless else ticket.due, ticket.at, ticket.number
 
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentroute.adapters import ADAPTERS as LOADABLE
-from agentroute.config import ADAPTERS, Config
+from agentroute.config import Config
 from agentroute.errors import ConfigError, ProfileError, UnknownNameError, UsageError
 from agentroute.fleet import check_url
 from agentroute.route import soft
 from agentroute.router import Router
+from agentroute.tables import ADAPTERS
 from agentroute.task import Slo, Task
 from agentroute.transport import Target
 

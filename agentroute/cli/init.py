@@ -18,6 +18,7 @@ from agentroute.adapters.base import Discovery
 from agentroute.catalogue import shipped
 from agentroute.cli.options import CONFIG, Json
 from agentroute.cli.output import print_json, say
+from agentroute.cli.schema import CONFIG_SCHEMA, config_schema
 from agentroute.config import Config
 from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.fleet import check_url
@@ -30,7 +31,8 @@ from agentroute.startup.facts import DEFAULT_BLOCK_TOKENS
 from agentroute.startup.names import printable, without_secrets
 from agentroute.toml import dumps
 
-_HEADER = """\
+_HEADER = f"""\
+#:schema ./{CONFIG_SCHEMA}
 # Written by agentroute init. Each [[deployments]] is one running server group with a profile.
 # A profile has no latency curve until you measure one; without it, nothing can be promised, but tasks are routed.
 """
@@ -111,6 +113,7 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     for url, _, _, profile in found:
         profile.save(folder / f"{profile.name}.toml", comment=f"What the server at {printable(url)} says of itself.")
+    (output.parent / CONFIG_SCHEMA).write_text(config_schema() + "\n")
     output.write_text(_HEADER + "\n" + dumps(whole))
     Config.load(output)
     for url, wire, discovery, profile in found:

@@ -112,7 +112,7 @@ def router(config: Path | None, models: list[str] | None = None, prices: list[st
     ]
     names = {deployment.name for deployment in chosen}
     routes = [
-        replace(route, allow=route.allow & names if route.allow is not None else None)
+        replace(route, allow=route.allow & names if route.allow is not None else None, deny=route.deny & names)
         for route in whole.routes.values()
     ]
     return Router(Fleet(chosen), objective=whole.objective, routes=routes)

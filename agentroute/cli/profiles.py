@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from agentroute.cli.options import Json
 from agentroute.cli.outlook import outlook_json, print_outlook
 from agentroute.cli.output import EXIT_USAGE, print_json, print_table, say
 from agentroute.cli.profiles_wanted import Wanted
+from agentroute.cli.schema import schema_text
 from agentroute.cli.size import OUTPUT, span
 from agentroute.compiled import window_tokens
 from agentroute.errors import FileError
@@ -120,8 +120,7 @@ def validate(
 @app.command("schema")
 def schema(as_json: Json = False) -> None:
     """Print the JSON Schema of a profile file, for editors; it is JSON with or without --json."""
-    data = Profile.model_json_schema()
-    typer.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **data}, indent=2))
+    typer.echo(schema_text(Profile))
 
 
 def find(catalogue: Catalogue, name: str) -> Profile:

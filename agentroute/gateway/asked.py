@@ -1,0 +1,109 @@
+"""What a caller asks for: the body, the headers and the key made into one task. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentroute.answers import ErrorAnswer, of_error, refusal
+from agentroute.counting import Counting
+from agentroute.errors import UnknownNameError
+from agentroute.gateway.catalogue import Served
+from agentroute.gateway.intake import Refused
+from agentroute.gateway.keys import Caller
+from agentroute.hints import from_headers, from_metadata, route_of, task_of
+from agentroute.payload import EndpointName
+from agentroute.router import Router
+from agentroute.task import Task
+from agentroute.transport import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that may be sent on."""
+
+    task: Task
+    body: bytes
+    """What is sent on; as it came where no hint had to be taken out."""
+    parsed: Mapping[str, Any]
+    """What it says."""
+    model: str
+    """What the caller named as the model."""
+    streaming: bool
+    retried: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Makes tasks of requests, by a router's routes and what its servers serve."""
+
+    router: Router
+    served: Served
+    counting: Counting
+
+    def read(
+        self, body: bytes, headers: Iterable[tuple[bytes, bytes]], caller: Caller, endpoint: EndpointName = "chat"
+    ) -> Asked:
+        """What is asked for; raises ``Refused`` for what the caller may not, ``UsageError`` for what makes no sense."""
+        parsed = _parsed(body)
+        said, metadata = from_metadata(parsed)
+        hint = from_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers).over(said)
+        model = parsed.get("model")
+        if not isinstance(model, str) or not model:
+            raise Refused(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
+        named = route_of(model)
+        if named is not None and (named != "default" or hint.route is None):
+            hint = replace(hint, route=named)
+        route = self._route(hint.route or "default", model, caller)
+        task = task_of(parsed, hint, endpoint=endpoint, counting=self.counting, route=self.router.routes[route])
+        if named is None:
+            task = replace(task, allow=self._serving(model, caller))
+        if metadata is not parsed.get("metadata"):
+            rest = {key: value for key, value in parsed.items() if key != "metadata"}
+            parsed = rest if metadata is None else {**rest, "metadata": metadata}
+            body = encode(parsed)
+        most = caller.max_context_tokens
+        if most is not None and task.context_tokens > most:
+            text = f"this key may send {most:,} prompt tokens at most; these are up to {task.context_tokens:,}"
+            raise Refused(refusal(400, text, code="context_length_exceeded"))
+        return Asked(_apart(task, caller), body, parsed, model, parsed.get("stream") is True, hint.retried)
+
+    def _route(self, route: str, model: str, caller: Caller) -> str:
+        if not caller.may(route):
+            allowed = ", ".join(sorted(caller.routes or ()))
+            text = f"this key may not use the route {route!r}; it may use: {allowed}"
+            raise Refused(refusal(403, text, kind="permission_error", code="route_not_allowed"))
+        if route not in self.router.routes:
+            raise Refused(unknown(model if route_of(model) else route, self.served.names(caller)))
+        return route
+
+    def _serving(self, model: str, caller: Caller) -> frozenset[str]:
+        found = self.served.deployments(model) & self.served.visible(caller)
+        if not found:
+            raise Refused(unknown(model, self.served.names(caller)))
+        return found
+
+
+def unknown(model: str, names: Iterable[str]) -> ErrorAnswer:
+    """The answer to a model that does not exist."""
+    return of_error(UnknownNameError("model", model, names))
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Refused(refusal(400, "the body is not JSON", code="invalid_json")) from None
+    if not isinstance(parsed, dict):
+        raise Refused(refusal(400, "the body must be a JSON object", code="invalid_json"))
+    return parsed
+
+
+def _apart(task: Task, caller: Caller) -> Task:
+    """The task with its conversations under the caller's name: nobody joins a conversation of another key."""
+    if caller.name is None or (task.session_id is None and task.parent_session_id is None):
+        return task
+    own, parent = (f"{caller.name}/{id_}" if id_ else None for id_ in (task.session_id, task.parent_session_id))
+    return replace(task, session_id=own, parent_session_id=parent)

@@ -1,0 +1,63 @@
+"""Which deployments the name of a model stands for, and the names that a caller may use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+from agentroute.adapters import adapter
+from agentroute.errors import AgentrouteError
+from agentroute.gateway.keys import Caller
+from agentroute.probe import probe
+from agentroute.router import Router
+
+AGAIN_S = 30.0
+"""A server that has not said yet which model it serves is asked again after so long. Assumed."""
+
+
+class Served:
+    """The model ids of a router's deployments: as the configuration says, else the first that the server lists."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._ids = {d.name: d.served_model for d in router.fleet.deployments}
+
+    def deployments(self, model: str) -> frozenset[str]:
+        """The deployments that serve a model; none: nobody does, or nobody has said so yet."""
+        return frozenset(name for name, served in self._ids.items() if served == model)
+
+    def id_of(self, deployment: str) -> str | None:
+        """The id of the model that a deployment serves; ``None``: not known yet."""
+        return self._ids.get(deployment)
+
+    def names(self, caller: Caller) -> Iterator[str]:
+        """What a caller may give as ``model``: its routes, and the models that they may choose."""
+        usable = [route for name, route in self._router.routes.items() if caller.may(name)]
+        for route in usable:
+            yield "auto" if route.name == "default" else f"auto:{route.name}"
+        seen = self.visible(caller)
+        yield from dict.fromkeys(served for name, served in self._ids.items() if served and name in seen)
+
+    def visible(self, caller: Caller) -> frozenset[str]:
+        """The deployments that a caller may know of: those that its routes, and their fallbacks, may choose."""
+        everything = frozenset(self._ids)
+        if caller.admin or caller.routes is None:
+            return everything
+        names, todo = set[str](), list(caller.routes)
+        while todo:
+            if (name := todo.pop()) in self._router.routes and name not in names:
+                names.add(name)
+                todo += self._router.routes[name].fallbacks
+        routes = [self._router.routes[name] for name in names]
+        return frozenset().union(*((everything if r.allow is None else r.allow) - r.deny for r in routes))
+
+    async def keep_asking(self) -> None:
+        """Ask the servers that the configuration names no model of, until all have said which they serve."""
+        while missing := [d for d in self._router.fleet.deployments if d.urls and self._ids[d.name] is None]:
+            for one in missing:
+                with suppress(AgentrouteError):
+                    wire = adapter(one.adapter)
+                    said = await asyncio.to_thread(probe, one.urls[0], wire, api_key_env=one.api_key_env)
+                    self._ids[one.name] = said.models[0] if said.models else None
+            await asyncio.sleep(AGAIN_S)

@@ -1,0 +1,208 @@
+"""One request through the gateway: let in, placed, called, and its bytes handed on as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import traceback
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
+from agentroute.client import AsyncClient, AsyncForwarded, Reply
+from agentroute.errors import AgentrouteError
+from agentroute.gateway.asked import Asked, Reader
+from agentroute.gateway.intake import Gone, Receive, Refused, Scope, Send, body_of
+from agentroute.gateway.keys import Keys
+from agentroute.gateway.records import Record, Records
+from agentroute.payload import EndpointName
+
+SEND_S = 60.0
+"""A caller that takes nothing of its answer for so long is let go of: its request holds KV memory. Assumed."""
+
+LOG = logging.getLogger("agentroute.gateway")
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What every request needs."""
+
+    client: AsyncClient
+    reader: Reader
+    keys: Keys
+    records: Records
+    max_body_bytes: int
+
+
+@dataclass(slots=True)
+class Way:
+    """The way back to the caller."""
+
+    send: Send
+    id: str
+    begun: bool = False
+    """Whether the status was sent."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+    async def begin(self, status: int, headers: dict[str, str]) -> None:
+        """Send status and headers."""
+        self.begun = True
+        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        listed.append((b"x-request-id", self.id.encode()))
+        await self.send({"type": "http.response.start", "status": status, "headers": listed})
+
+    async def piece(self, data: bytes) -> None:
+        """Send a piece of the answer; raises ``TimeoutError`` where it is not taken."""
+        async with asyncio.timeout(SEND_S):
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, data: bytes = b"") -> None:
+        """Send the last piece."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def whole(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        """Send an answer in one piece."""
+        await self.begin(status, {**headers, "content-length": str(len(body))})
+        await self.end(body)
+
+    async def fail(self, answer: ErrorAnswer) -> None:
+        """Send an error: as an answer, or as the last event of a stream that has begun."""
+        if self.begun:
+            await self.end(answer.event)
+            return
+        # The rest of a body that was not read must not be taken for the next request.
+        closing = {"connection": "close"} if answer.status in (408, 413) else {}
+        await self.whole(answer.status, {**answer.headers, **closing}, answer.body)
+
+
+class Proxy:
+    """An ASGI application that sends one kind of request on."""
+
+    def __init__(self, means: Means, endpoint: EndpointName) -> None:
+        self._means, self._endpoint = means, endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        began, way = time.perf_counter(), Way(send, request_id(scope["headers"]))
+        record = Record(id=way.id, at=time.time(), endpoint=self._endpoint)
+        try:
+            await self._answer(scope, receive, way, record)
+        except Refused as refused:
+            await _failed(way, record, refused.answer)
+        except AgentrouteError as error:
+            await _failed(way, record, of_error(error))
+        except Gone:
+            record.outcome = "cancelled"
+        except TimeoutError:
+            record.outcome = "not_taken"
+        except asyncio.CancelledError:
+            record.outcome = "shut_down"
+            raise
+        except Exception as error:
+            log_bug(error)
+            await _failed(way, record, refusal(500, "agentroute failed", kind="server_error", code="internal_error"))
+        finally:
+            record.took_ms = (time.perf_counter() - began) * 1_000.0
+            self._means.records.ended(record)
+            LOG.info(
+                "%s %s key=%s route=%s deployment=%s %s in %.0f ms",
+                record.id, record.endpoint, record.key, record.route, record.deployment, record.outcome, record.took_ms,
+            )  # fmt: skip
+
+    async def _answer(self, scope: Scope, receive: Receive, way: Way, record: Record) -> None:
+        means, headers = self._means, scope["headers"]
+        caller = means.keys.caller(headers)
+        record.key = caller.name
+        with means.keys.in_flight(caller):
+            body = await body_of(scope, receive, means.max_body_bytes)
+            asked = means.reader.read(body, headers, caller, self._endpoint)
+            record.model, record.route = asked.model, asked.task.route
+            record.context_tokens = asked.task.context_tokens
+            async with until_gone(receive):
+                last = await self._pass_on(asked, way, record)
+        # Only now: whoever has the last byte may go at once, and would be taken for one who broke off.
+        await way.end(last) if way.begun else await way.whole(200, way.headers, last)
+        record.status, record.outcome = 200, "ok"
+
+    async def _pass_on(self, asked: Asked, way: Way, record: Record) -> bytes:
+        """Call, and hand on what comes; what is left to be sent at the end."""
+        async with self._means.client.forward(
+            asked.body, endpoint=self._endpoint, task=asked.task, retried=asked.retried, parsed=asked.parsed
+        ) as answer:
+            told = decision_headers(answer.decision)
+            _decided(record, answer)
+            way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}
+            if not asked.streaming:
+                body = b"".join([chunk async for chunk in answer])
+            else:
+                body = b""
+                await way.begin(200, {**way.headers, "cache-control": "no-store"})
+                async for chunk in answer:
+                    await way.piece(chunk)
+            _seen(record, answer.reply)
+            return body
+
+
+@asynccontextmanager
+async def until_gone(receive: Receive) -> AsyncIterator[None]:
+    """Cancel what is inside as soon as the caller goes away, and raise ``Gone``."""
+    me, gone = asyncio.current_task(), False
+    assert me is not None
+
+    async def look() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        me.cancel()
+
+    looking = asyncio.create_task(look())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if gone and me.uncancel() == 0:
+            raise Gone from None
+        raise
+    finally:
+        looking.cancel()
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The caller's ``x-request-id`` where it is a plain word, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id" and _ID.fullmatch(value):
+            return value.decode()
+    return uuid.uuid4().hex
+
+
+def log_bug(error: Exception) -> None:
+    """Log where an unexpected error came from; not its words, which may hold a prompt."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    LOG.error("unexpected %s at\n%s", type(error).__name__, where)
+
+
+async def _failed(way: Way, record: Record, answer: ErrorAnswer) -> None:
+    record.status, record.outcome = answer.status, str(answer.error["code"] or "bad_request")
+    if record.reason is None:
+        record.reason = record.outcome
+    deployment = answer.headers.get("x-agentroute-deployment")
+    if record.deployment is None:
+        record.deployment = deployment
+    await way.fail(answer)
+
+
+def _decided(record: Record, answer: AsyncForwarded) -> None:
+    decision = answer.decision
+    record.deployment, record.reason, record.route = decision.deployment, decision.reason, decision.task.route
+    record.ttft_predicted_ms = None if decision.ttft_ms is None else decision.ttft_ms.mean
+
+
+def _seen(record: Record, reply: Reply | None) -> None:
+    if reply is not None:
+        record.output_tokens = reply.usage.completion_tokens
+        record.ttft_ms = None if reply.seen.ttft_s is None else reply.seen.ttft_s * 1_000.0

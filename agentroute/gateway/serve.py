@@ -1,0 +1,69 @@
+"""Serving the gateway with uvicorn: until it is told to stop, then until its requests have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from agentroute.gateway.app import Gateway
+
+BACKLOG = 2_048
+KEEP_ALIVE_S = 75
+"""Longer than the clients' pools keep a connection, so that they close it first. Assumed."""
+
+
+def server(
+    gateway: Gateway, *, host: str, port: int, beside: Path = Path(), started: Callable[[int], None] | None = None
+) -> uvicorn.Server:
+    """A server that is ready to run; ``started`` is called with the port that it listens on.
+
+    On SIGTERM or SIGINT it takes no more connections, lets what is in flight end for ``drain_s``, and cancels the rest.
+    ``beside`` is the folder that the paths of the TLS files are relative to.
+    """
+    settings = gateway.settings
+    config = uvicorn.Config(
+        gateway.app(),
+        host=host,
+        port=port,
+        backlog=BACKLOG,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(settings.drain_s)),
+        ssl_certfile=None if settings.tls_cert is None else beside / settings.tls_cert,
+        ssl_keyfile=None if settings.tls_key is None else beside / settings.tls_key,
+    )
+    return _Server(config, started)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[int], None] | None) -> None:
+        super().__init__(config)
+        self._told = started
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self._told is not None and self.started:
+            self._told(self.servers[0].sockets[0].getsockname()[1])
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Write one line for each request, and what goes wrong, to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    for name, at in (("agentroute.gateway", level), ("uvicorn.error", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(at)
+
+
+def run(server: uvicorn.Server) -> None:
+    """Serve until told to stop."""
+    asyncio.run(server.serve())
