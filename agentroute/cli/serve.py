@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -53,7 +52,9 @@ def serve(
     serving.log_to_stderr()
     chosen = read.gateway.port if port is None else port
     server = serving.server(gateway, host=host, port=chosen, beside=config.parent, started=started)
-    with suppress(KeyboardInterrupt):
+    try:
         serving.run(server)
-    if not server.started:
-        raise typer.Exit(EXIT_FAILURE)
+    except KeyboardInterrupt:
+        pass
+    except SystemExit:  # uvicorn's, which has said why it cannot listen
+        raise typer.Exit(EXIT_FAILURE) from None
