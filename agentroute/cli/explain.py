@@ -93,7 +93,7 @@ def replayed(path: Path, router: Router) -> Decision:
     read = validate(Record, parse(text, path, FileError), text=text, path=path, error=FileError)
     before = read.answer.get("deployment")
     try:
-        decision = records.replay(read, router._compiled, router._own)
+        decision = records.replay(read, router.rules.compiled, router.rules.own)
     except NoFeasibleDeployment:
         if before is not None:
             say(f"the record, of agentroute {read.version}, says {before!r}; this version refuses")
