@@ -99,6 +99,30 @@ def test_a_real_server_without_embeddings_is_asked_once_and_then_left_alone(llam
     assert (first.task.deny, second.task.deny, chat.task.deny) == ({"a"}, {"a"}, set())
 
 
+def test_a_real_server_embeds_texts_and_token_ids(llama_embeddings: EmbeddedServer) -> None:
+    routed = router(deployment(llama_embeddings.url, pool_tokens=512))
+    with Client(routed) as client:
+        texts = client.call("embeddings", {"input": ["a cat", "a cat", "the price of copper"]})
+        with client.forward(sent({"input": [[1, 2, 3]]}), endpoint="embeddings") as answer:
+            raw = b"".join(answer)
+    one, same, other = (each["embedding"] for each in texts.raw["data"])
+    assert one == pytest.approx(same, abs=1e-3)
+    assert one != pytest.approx(other, abs=1e-3)
+    assert (texts.text, texts.finish_reason, texts.usage.completion_tokens) == ("", None, None)
+    assert texts.usage.prompt_tokens is not None
+    assert texts.decision.task.context_tokens * 3 >= texts.usage.prompt_tokens
+    assert answer.reply is not None
+    assert (answer.reply.raw, answer.reply.usage.prompt_tokens) == (json.loads(raw), 3)
+    assert free_tokens(routed) == 512
+
+
+def test_an_input_that_is_too_long_to_embed_is_told_as_such(llama_embeddings: EmbeddedServer) -> None:
+    routed = router(deployment(llama_embeddings.url))
+    with Client(routed) as client, pytest.raises(BackendError) as caught:
+        client.call("embeddings", {"input": "w " * 600})
+    assert (caught.value.kind, len(caught.value.attempts)) == (FailureKind.CONTEXT_OVERFLOW, 1)
+
+
 def test_a_server_that_is_all_there_is_is_asked_again(llama_one: EmbeddedServer) -> None:
     with Client(router(deployment(llama_one.url))) as client:
         for _ in range(2):
