@@ -15,6 +15,7 @@ from agentroute.counting import Counting
 from agentroute.errand import Errand
 from agentroute.errors import BackendError
 from agentroute.forwarded import AsyncForwarded, Forwarded
+from agentroute.lacks import Lacks
 from agentroute.passage import Means, Passage
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, Messages, endpoint_of
@@ -74,6 +75,7 @@ class AsyncClient:
             self.retry,
             Budget(self.retry.share),
             Counting(router),
+            Lacks(router),
         )
 
     async def chat(
@@ -101,6 +103,28 @@ class AsyncClient:
             session=session,
             retried=retried,
         )
+        return await self._whole(errand)
+
+    async def call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask any endpoint and wait for the whole answer: ``call("embeddings", {"input": texts})``.
+
+        ``body`` is the request without ``model``; ``Reply.raw`` is the server's JSON, which holds the vectors of
+        embeddings. Other arguments and errors as for ``chat``.
+        """
+        errand = Errand.whole(
+            endpoint_of(endpoint), body, task, counting=self._means.counting, session=session, retried=retried
+        )
+        return await self._whole(errand)
+
+    async def _whole(self, errand: Errand) -> Reply:
         passage = await Trip(self._means, errand).begin()
         await passage.close()
         reply = passage.call.reply
@@ -261,6 +285,18 @@ class Client:
     ) -> Reply:
         """Ask and wait for the whole answer; see ``AsyncClient.chat``."""
         return self._portal.run(self._inner.chat(messages, task=task, body=body, session=session, retried=retried))
+
+    def call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask any endpoint and wait for the whole answer; see ``AsyncClient.call``."""
+        return self._portal.run(self._inner.call(endpoint, body, task=task, session=session, retried=retried))
 
     @contextmanager
     def stream(

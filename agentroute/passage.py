@@ -17,6 +17,7 @@ from agentroute.call import Call
 from agentroute.counting import Counting
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, FailureKind
+from agentroute.lacks import Lacks
 from agentroute.patience import Timeout, patience
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
@@ -44,6 +45,7 @@ class Means:
     retry: Retry
     budget: Budget
     counting: Counting
+    lacks: Lacks
     models: dict[str, str] = field(default_factory=dict)
     """By deployment, the model that its server lists."""
 

@@ -115,9 +115,9 @@ class Trip:
     async def _place(self) -> Lease:
         """A place for the request: in the router's queue at first, at once or not at all after a failure."""
         router, tries, task = self._means.router, self._tries, self._errand.task
+        if deny := tries.deny | self._means.lacks.of(self._errand.endpoint):
+            task = replace(task, deny=task.deny | deny)
         if tries.attempts:
-            if tries.deny:
-                task = replace(task, deny=task.deny | tries.deny)
             return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
         if not self._means.timeout.queue_s:
             return router.acquire(task)
@@ -188,6 +188,7 @@ class Trip:
     def _failed(self, error: BackendError, at: Passage) -> None:
         now = time.perf_counter()
         self._last = error
+        self._means.lacks.failed(self._errand.endpoint, at.call.decision.deployment, error)
         self._tries.failed(
             error, at.call.decision, after_s=at.began_at - self._asked_at, took_s=max(0.0, now - at.began_at)
         )

@@ -73,6 +73,10 @@ class OpenAIAdapter:
             raise self.classify(answer)
         return load_of(Metrics.of(answer))
 
+    def has(self, endpoint: Endpoint) -> bool:
+        """Whether servers of this runtime may have the endpoint."""
+        return endpoint.name not in self.dialect.lacks
+
     def chat(
         self,
         model: str,
@@ -112,7 +116,7 @@ class OpenAIAdapter:
                     f"body must not ask for several answers ({key} = {shown(payload[key])}); ask several times"
                 )
         out = {"model": model, **self.dialect.put(endpoint, payload, served, stream=stream)}
-        if urgency is not None:
+        if urgency is not None and payload.get("priority") is None:  # else the caller has said it himself
             out |= self.priority(urgency, served, payload)
         options = out.pop("stream_options", None) or {}  # servers refuse them where nothing is streamed
         if not isinstance(options, Mapping):

@@ -84,6 +84,11 @@ def test_a_chat_is_the_same_by_either_way_and_every_endpoint_has_its_path(name: 
             with pytest.raises(UsageError, match="does not stream"):
                 wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=True)
             continue
+        if not wire.has(endpoint):
+            with pytest.raises(BackendError, match=f"has no {endpoint.path}") as caught:
+                wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=stream)
+            assert caught.value.kind is FailureKind.NOT_FOUND
+            continue
         request = wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=stream)
         assert request.path == endpoint.path
         assert request.body is not None
@@ -94,6 +99,11 @@ def test_a_chat_is_the_same_by_either_way_and_every_endpoint_has_its_path(name: 
         assert request.body.get("stream_options") == options
         if endpoint is CHATS:
             assert request == wire.chat("m", HI, body={}, stream=stream)
+
+
+def test_two_runtimes_are_known_to_have_no_embeddings() -> None:
+    lacking = {(name, each.name) for name in ADAPTERS for each in ENDPOINTS.values() if not adapter(name).has(each)}
+    assert lacking == {("transformers", "embeddings"), ("trtllm", "embeddings")}
 
 
 @EVERY
@@ -330,6 +340,12 @@ def test_a_request_is_refused_or_put_into_words_that_stay_and_the_callers_mappin
     assert wire.request(endpoint, "m", said, stream=stream, served=Served(window=8)) == request
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang", "llamacpp", "trtllm", "dynamo"])
+def test_an_answer_has_one_shape(name: str) -> None:
+    with pytest.raises(UsageError, match="must be a single one, got choice and regex"):
+        asked(name, {"regex": "a+", "guided_choice": ["a", "b"]})
+
+
 # --- priority
 
 
@@ -357,6 +373,12 @@ def test_urgency_is_told_in_the_direction_that_the_server_goes_by(name: str, ser
     assert found == sent
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_priority_of_the_callers_own_stays(name: str) -> None:
+    for served in (Served(), Served(priority="lower")):
+        assert asked(name, {"priority": 7}, served=served, urgency=1) == {"priority": 7}
+
+
 def test_a_hint_of_the_callers_own_stays() -> None:
     body = {"nvext": {"annotations": ["x"], "agent_hints": {"osl": 9, "priority": 5}}}
     assert asked("dynamo", body, urgency=-2) == body
@@ -372,6 +394,9 @@ def test_what_a_profile_says_of_a_place_is_what_is_known_of_it() -> None:
     known = profile(window=32_768, kv_blocks=100)
     assert Served.of(known) == Served(window=32_768, pool_tokens=100 * BLOCK)
     assert Served.of(profile()) == Served()
+    assert known.limits is not None
+    first = known.model_copy(update={"limits": known.limits.model_copy(update={"priority": "higher"})})
+    assert Served.of(first).priority == "higher"
     assert Served.of(known.model_copy(update={"limits": None})) == Served()
 
 
