@@ -26,13 +26,13 @@ from agentroute.gateway.fleet import FleetView
 from agentroute.gateway.intake import Receive, Refused, Scope, Send, body_of
 from agentroute.gateway.keys import Caller, Keys
 from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
-from agentroute.gateway.proxy import BUG, Means, Proxy, log_bug
+from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
+from agentroute.gateway.watching import Watch
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
-from agentroute.watch import AsyncWatcher
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -53,7 +53,7 @@ class Gateway:
     keys: Keys
     settings: GatewayConfig
     client: AsyncClient
-    watcher: AsyncWatcher
+    watch: Watch
     served: Served
     records: Records
     reader: Reader
@@ -69,24 +69,36 @@ class Gateway:
         timeout: Timeout | None = None,
     ) -> Gateway:
         """A gateway before ``router``; without ``keys`` anybody may come in."""
-        served, records, watcher = Served(router), Records(Metrics()), AsyncWatcher(router)
+        served, records, watch = Served(router), Records(Metrics()), Watch(router)
         client = AsyncClient(router, timeout=timeout)
         return cls(
             router,
             keys or Keys(()),
             settings or GatewayConfig.model_validate({}),
             client,
-            watcher,
+            watch,
             served,
             records,
             Reader(router, served, client._means.counting),
-            FleetView(router, watcher, served),
+            FleetView(router, watch, served),
         )
 
     @classmethod
     def from_config(cls, config: Config, router: Router) -> Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
         return cls.of(router, keys=Keys(config.keys), settings=config.gateway)
+
+    def changed(self, config: Config) -> None:
+        """Go by the keys of another configuration, and watch its fleet: the router goes by it already.
+
+        Where to listen, TLS and the limits of bodies stay as they are. Raises ``UsageError`` for a key that is not set;
+        the keys stay as they are then.
+        """
+        self.watch.changed()
+        guarded_before = self.keys.required
+        self.keys.replace(config.keys)
+        if guarded_before and not self.keys.required:
+            LOG.warning("no [[keys]] are set any more, so whoever reaches this address can use the fleet")
 
     def app(self) -> App:
         """The ASGI application."""
@@ -118,7 +130,7 @@ class Gateway:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         asking = asyncio.create_task(self.served.keep_asking())
         try:
-            async with self.client, self.watcher:
+            async with self.client, self.watch:
                 yield
         finally:
             asking.cancel()

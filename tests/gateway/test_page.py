@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import time
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from gateways import Served
@@ -18,6 +21,7 @@ from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.origin import Provenance
 from agentroute.profile import Engine, Profile
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 STATIC = files("agentroute.gateway").joinpath("static")
 
 
@@ -46,6 +50,26 @@ def test_the_page_holds_no_script_or_style_of_its_own() -> None:
 def test_the_script_writes_text_and_never_html() -> None:
     script = STATIC.joinpath("page.js").read_text("utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium to look with")
+def test_a_browser_shows_it_as_text(tmp_path: Path) -> None:
+    whole = '{"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]}'
+    with (
+        Server(answers(whole)) as upstream,
+        Served(deployment(upstream.url, name="<img src=x onerror=alert(1)>", adapter="openai")) as served,
+    ):
+        served.chat()
+        served.ended()
+        look = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
+        look += ["--virtual-time-budget=3000", "--dump-dom", f"http://127.0.0.1:{served.port}/"]
+        done = subprocess.run([str(CHROMIUM), *look], capture_output=True, text=True, timeout=120)
+    assert "Content Security Policy" not in done.stderr
+    assert "Uncaught" not in done.stderr
+    assert "<h3>&lt;img src=x onerror=alert(1)&gt;</h3>" in done.stdout
+    assert "<img" not in done.stdout
+    assert re.search(r"<td>no SLO to keep; best by fit[^<]*</td>", done.stdout)
+    assert re.search(r'<td class="up">ok</td>', done.stdout)
 
 
 def test_the_fleet_is_told_as_it_is_now(llama_one: EmbeddedServer) -> None:

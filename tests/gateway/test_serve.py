@@ -136,6 +136,38 @@ def test_keys_and_tls_come_from_the_file_and_the_environment(tmp_path: Path) -> 
             assert client.post("/v1/chat/completions", json=HELLO, headers=own).status_code == 200
 
 
+def test_routes_and_keys_follow_the_file_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
+    night = '[routes.night]\n[[keys]]\nname = "{}"\nenv = "{}"\n'
+    own, other = ({"authorization": f"Bearer sk-{name}"} for name in "ab")
+
+    def until(status: int, headers: dict[str, str]) -> httpx.Response:
+        deadline = time.monotonic() + 15.0
+        while (answer := httpx.post(f"{url}/v1/chat/completions", json=ask, headers=headers)).status_code != status:
+            assert time.monotonic() < deadline, answer.text
+            time.sleep(0.1)
+        return answer
+
+    ask = HELLO | {"model": "auto:night"}
+    with Server(answers(WHOLE)) as one, Server(answers(WHOLE)) as two:
+        path = config(tmp_path, one.url)
+        with served(path, KEY_A="sk-a", KEY_B="sk-b") as (process, url):
+            until(404, {})
+            config(tmp_path, one.url, night.format("a", "KEY_A"))
+            until(200, own)
+            until(401, other)
+            path.write_text(path.read_text() + "[routes.broken]\nobjective = 'none'\n")
+            time.sleep(2.5)
+            until(200, own)
+            assert not [asked for asked in two.asked if asked.method == "POST"]
+            config(tmp_path, two.url, night.format("b", "KEY_B"))
+            until(200, other)
+            until(401, own)
+            assert [asked for asked in two.asked if asked.method == "POST"]
+            process.send_signal(signal.SIGTERM)
+            assert process.stderr is not None
+            assert "the configuration is refused" in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
