@@ -23,11 +23,14 @@ from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.router import Router
+from agentroute.rules import Rules
 from agentroute.tables import DeploymentConfig, GatewayConfig, KeyConfig, RouteConfig, SloTable
 from agentroute.task import Slo
 from agentroute.variables import substituted
 
 R = TypeVar("R", bound=Router)
+PROFILE_FILES = (".toml", ".json")
+"""How the name of a profile ends that is a file beside the configuration, and not a shipped one."""
 
 
 class Config(Frozen):
@@ -137,6 +140,17 @@ class Config(Frozen):
         """Where the file stands, and what relative paths in it are relative to."""
         return self._path.parent
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file itself, and those of the profiles that it names by their file."""
+        profiles = (one.profile for one in self.deployments)
+        return self._path, *(self.folder / name for name in profiles if name.endswith(PROFILE_FILES))
+
+    def rules(self, before: Rules | None = None) -> Rules:
+        """What a router is to go by from now on; ``before`` is what it goes by yet. Raises ``UsageError``."""
+        routes, own = self.router_routes(), self.own_objectives()
+        return Rules(self.fleet(), self.objective, routes, self.quality, own, before)
+
     def router(self, kind: type[R], *, clock: Callable[[], float] = time.monotonic) -> R:
         """A router of this kind over the deployments and routes; raises ``ConfigError``."""
         return kind(
@@ -200,7 +214,7 @@ class Config(Frozen):
 
     def _profile(self, i: int, text: str) -> Profile:
         name = self.deployments[i].profile
-        if name.endswith((".toml", ".json")):
+        if name.endswith(PROFILE_FILES):
             return shipped().load(self._path.parent / name)
         try:
             return shipped().profile(name)

@@ -18,7 +18,7 @@ from agentroute.tokens import GENERIC
 from agentroute.transport import encode
 from agentroute.wire import Request
 
-_URGENCY: dict[Priority, int | None] = {"interactive": 1, "agent": None, "batch": -1}
+_URGENCY: dict[Priority, int] = {"interactive": 1, "agent": 0, "batch": -1}
 
 
 @dataclass(slots=True)

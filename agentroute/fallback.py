@@ -77,14 +77,15 @@ def elsewhere(attempt: Callable[[Task], T], task: Task, route: Route, refused: N
     raise refused
 
 
-def placing(place: Place, routes: Mapping[str, Route]) -> Place:
+def placing(place: Place, routes: Callable[[], Mapping[str, Route]]) -> Place:
     """``place`` for who waits: where its own route has no room for a task now, its fallbacks are asked.
 
-    A task that its own route has room for, but not yet, waits: its fallbacks are for those who find none.
+    A task that its own route has room for, but not yet, waits: its fallbacks are for those who find none. ``routes``
+    gives the routes of now.
     """
 
     def placed(task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
-        route = routes.get(task.route)
+        route = routes().get(task.route)
         if route is None or not route.fallbacks:
             return place(task, waited_s, closed)
         refused: NoFeasibleDeployment | None = None

@@ -28,6 +28,7 @@ from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Disaggregated, Sharding
 
 EngineName = Literal["vllm", "sglang", "trtllm", "llamacpp", "dynamo", "transformers", "other"]
+PriorityOrder = Literal["lower", "higher"]
 WeightsType = Literal["bf16", "fp16", "fp8", "fp4", "mxfp4", "nvfp4", "int8", "int4", "awq", "gptq", "gguf"]
 KvType = Literal["bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "nvfp4", "q8_0", "q5_0", "q4_0", "f32"]
 
@@ -87,6 +88,9 @@ class Limits(Frozen):
     frontend. kv_pool and max_num_seqs are of one of them; default: as many as the sharding has attention replicas."""
     prefix_caching: Flag | None = None
     """Whether it keeps the KV of prompts for others that begin alike; ``None`` when unknown."""
+    priority: PriorityOrder | None = None
+    """Which values of a request's ``priority`` it serves first, where it was started to schedule by them; ``None``: it
+    is not known to, and no call is sent with one."""
     provenance: Provenance
     """Where the limits come from."""
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from agentroute.asks import Asks, Quality
+from agentroute.asks import Quality
 from agentroute.assessment import Assessment, Late
-from agentroute.compiled import CompiledFleet
 from agentroute.decision import Decision
-from agentroute.errors import NoFeasibleDeployment, UnknownNameError, UsageError
-from agentroute.fallback import by_name, elsewhere, placing
+from agentroute.errors import NoFeasibleDeployment
+from agentroute.fallback import elsewhere, placing
 from agentroute.fanout import spread
 from agentroute.fleet import Fleet
 from agentroute.group import Group, first_wave
@@ -26,12 +25,12 @@ from agentroute.many import Batch, batched, together
 from agentroute.misses import minds
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES, Objective, Score
-from agentroute.policy import objective as objective_by_name
-from agentroute.quick import Quick
 from agentroute.refusal import refusal
 from agentroute.route import Route
+from agentroute.rules import Rules
 from agentroute.spread import Spread, as_sibling
 from agentroute.state.health import Signs
+from agentroute.state.ledger import GONE
 from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
@@ -63,22 +62,29 @@ class Router:
         objectives: Mapping[str, Score] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.fleet = fleet
-        self.objective = objective
-        self.routes = by_name(routes)
+        self.rules = Rules(fleet, objective, routes, quality, objectives)
+        """What it goes by; ``go_by`` replaces it."""
         self._clock = steady(clock)
-        self._compiled = CompiledFleet.of(fleet)
-        self._asks = Asks(self._compiled, quality)
-        self._own = {name: Objective(name, score) for name, score in objectives.items()}
-        self._quick = Quick.of(self._compiled)
-        self._situation = Situation(self._compiled)
-        self._waiting = Waiting(placing(self._place, self.routes), self._room, self._clock)
+        self._situation = Situation(self.rules.compiled)
+        self._waiting = Waiting(placing(self._place, lambda: self.routes), self._room, self._clock)
         self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
-        for route in self.routes.values():
-            self._asks.mask({*(route.allow or ()), *route.deny})
-            self._objective(route.objective or objective)
+
+    @property
+    def fleet(self) -> Fleet:
+        """The deployments that it chooses from."""
+        return self.rules.fleet
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        """The routes by name, ``default`` among them."""
+        return self.rules.routes
+
+    @property
+    def objective(self) -> str:
+        """What applies where neither task nor route names an objective."""
+        return self.rules.objective
 
     @classmethod
     def from_config(cls, path: str | Path = "agentroute.toml") -> Self:
@@ -100,15 +106,15 @@ class Router:
         with every deployment's reason.
         """
         with self._lock:
-            now = self._now()
+            rules, now = self.rules, self._now()
             state = self._situation.state(task, now)
-        return self._decide(task, state, now)
+        return self._decide(rules, task, state, now)
 
-    def _decide(self, task: Task, state: State, now: float) -> Decision:
-        ask, _, objective = self._ask(task)
-        fleet = self._compiled
-        if self._quick is not None and objective is FIT:
-            there = self._quick.best(ask, state, room_now=False)
+    def _decide(self, rules: Rules, task: Task, state: State, now: float) -> Decision:
+        ask, _, objective = rules.ask(task)
+        fleet = rules.compiled
+        if rules.quick is not None and objective is FIT:
+            there = rules.quick.best(ask, state, room_now=False)
             if there is not None:
                 best = there.deployment
                 on = Late(fleet, ask, state, False)
@@ -116,7 +122,7 @@ class Router:
         assessment = Assessment(fleet, ask, state, room_now=False)
         found = assessment.best(objective)
         if found is None:
-            return elsewhere(self.decide, task, self.routes[task.route], refusal(task, objective, assessment, now))
+            return elsewhere(self.decide, task, rules.routes[task.route], refusal(task, objective, assessment, now))
         return Decision.of(task, objective, assessment, fleet.deployments[found], found, now)
 
     def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
@@ -127,31 +133,36 @@ class Router:
         """
         tasks = list(tasks)
         with self._lock:
-            now = self._now()
+            rules, now = self.rules, self._now()
             batches = batched(tasks, self._situation, now)
         decided: list[Decision | NoFeasibleDeployment] = [NoFeasibleDeployment("", {})] * len(tasks)
         for batch in batches:
             alone = batch.places
             if batch.together:
-                alone = self._decide_together(tasks, batch, now, decided)
+                alone = self._decide_together(rules, tasks, batch, now, decided)
             for i in alone:
                 try:
-                    decided[i] = self._decide(tasks[i], batch.state_of(i), now)
+                    decided[i] = self._decide(rules, tasks[i], batch.state_of(i), now)
                 except NoFeasibleDeployment as refused:
                     decided[i] = refused
         return decided
 
     def _decide_together(
-        self, tasks: Sequence[Task], batch: Batch, now: float, decided: list[Decision | NoFeasibleDeployment]
+        self,
+        rules: Rules,
+        tasks: Sequence[Task],
+        batch: Batch,
+        now: float,
+        decided: list[Decision | NoFeasibleDeployment],
     ) -> list[int]:
         """Decide what is of one kind; the places of those that are refused, or that the last digits decide."""
         here = [tasks[i] for i in batch.places]
-        ask, name, objective = self._ask(here[0])
-        if name in self._own:
+        ask, name, objective = rules.ask(here[0])
+        if name in rules.own:
             # An objective of the user's own need not understand many tasks at once.
             return batch.places
-        stacked = self._asks.stack(here, self.routes[here[0].route], ask)
-        made, left = together(batch, here, self._compiled, stacked, lambda task: self._ask(task)[0], objective, now)
+        stacked = rules.asks.stack(here, rules.routes[here[0].route], ask)
+        made, left = together(batch, here, rules.compiled, stacked, lambda task: rules.ask(task)[0], objective, now)
         for i, decision in made:
             decided[i] = decision
         return left
@@ -166,19 +177,19 @@ class Router:
         deployment if others had finished.
         """
         check_waited(waited_s)
-        ask, _, objective = self._ask(task, waited_s)
         with self._lock:
-            now = self._now()
+            rules, now = self.rules, self._now()
+            ask, _, objective = rules.ask(task, waited_s)
             state = self._situation.state(task, now, avoid)
             found = self._leased(task, objective, ask, state, now)
             if found is not None:
                 return found
-            assessment = Assessment(self._compiled, ask, state, room_now=True)
+            assessment = Assessment(rules.compiled, ask, state, room_now=True)
             best = assessment.best(objective)
             if best is not None:
                 return self._lease(task, objective, assessment, assessment.there(best), now)
         there = partial(self.acquire, waited_s=waited_s, avoid=avoid)
-        return elsewhere(there, task, self.routes[task.route], refusal(task, objective, assessment, now))
+        return elsewhere(there, task, rules.routes[task.route], refusal(task, objective, assessment, now))
 
     def spread(self, task: Task, *, fanout: int) -> Spread:
         """How ``fanout`` siblings, each like ``task``, are best spread before they are launched; holds nothing.
@@ -187,19 +198,20 @@ class Router:
         ``UsageError`` for a group of no size, and what ``plan`` raises.
         """
         one = as_sibling(task, fanout)
-        ask, name, _ = self._ask(one)
         with self._lock:
+            rules = self.rules
+            ask, name, _ = rules.ask(one)
             state = self._situation.group_state(one, self._now())
         try:
-            return spread(one, "cost" if name == "cost" else "latency", self._compiled, ask, state)
+            return spread(one, "cost" if name == "cost" else "latency", rules.compiled, ask, state)
         except NoFeasibleDeployment as refused:
-            return elsewhere(partial(self.spread, fanout=fanout), task, self.routes[task.route], refused)
+            return elsewhere(partial(self.spread, fanout=fanout), task, rules.routes[task.route], refused)
 
     def hold(self, plan: Spread) -> Group:
         """Hold the first wave of a plan, all of it or nothing; raises ``PoolFull`` when the room was taken since."""
-        ask, _, objective = self._ask(plan.task)
         with self._lock:
-            held = first_wave(plan, objective, self._compiled, ask, self._situation, self._now())
+            ask, _, objective = self.rules.ask(plan.task)
+            held = first_wave(plan, objective, self.rules.compiled, ask, self._situation, self._now())
         return Group(plan, tuple(Lease(self, decision, placed) for decision, placed in held))
 
     def queue(self, task: Task, *, on_done: Callable[[Ticket], None] | None = None, waited_s: float = 0.0) -> Ticket:
@@ -239,14 +251,15 @@ class Router:
             ahead, delay = waiting.ahead, waiting.delay
         else:
             ahead = self._waiting.ahead_of(waiting, self.routes.get(waiting.route))
-            ask, _, objective = self._ask(waiting)
             with self._lock:
+                rules, idle = self.rules, self._situation.idle
+                ask, _, objective = rules.ask(waiting)
                 state = self._situation.state(waiting, self._now())
-            here = Assessment(self._compiled, ask, state, room_now=True)
+            here = Assessment(rules.compiled, ask, state, room_now=True)
             try:
-                found = self._where(waiting, here, objective, 0.0)
+                found = where(waiting, here, objective, idle, 0.0, self._clock())
             except NoFeasibleDeployment as refused:
-                return elsewhere(self.expected_wait_s, waiting, self.routes[waiting.route], refused)
+                return elsewhere(self.expected_wait_s, waiting, rules.routes[waiting.route], refused)
             if not isinstance(found, Delay) and not ahead:
                 return 0.0
             delay = found if isinstance(found, Delay) else Delay()
@@ -263,16 +276,25 @@ class Router:
 
         Raises ``UnknownNameError``.
         """
-        pool, capacity = self._compiled.pool_named(deployment, url)
         with self._lock:
+            pool, capacity = self.rules.compiled.pool_named(deployment, url)
             self._situation.observe(pool, load, capacity, self._clock())
         self.pump()
 
     def signs(self, deployment: str, *, url: str | None = None) -> Signs:
         """How an endpoint has fared of late, the first one where ``url`` is not given; raises ``UnknownNameError``."""
-        pool, _ = self._compiled.pool_named(deployment, url)
         with self._lock:
+            pool, _ = self.rules.compiled.pool_named(deployment, url)
             return self._situation.signs(self._now())[pool]
+
+    def go_by(self, rules: Rules) -> None:
+        """Go by other rules from now on, all at once. What is held where there is still the same server counts on, and
+        so does what was learnt of it; leases, tickets and those who ask go on as they are."""
+        with self._waiting.reconsidered(), self._lock:
+            if rules.compiled is not self.rules.compiled:
+                self._situation = self._situation.moved(rules.compiled, self._now())
+            self.rules = rules
+        self.pump()
 
     @property
     def clock(self) -> Callable[[], float]:
@@ -287,9 +309,9 @@ class Router:
         from agentroute.doctor.running import examine
 
         with self._lock:
-            now = self._now()
+            rules, now = self.rules, self._now()
             signs, drifts = self._situation.signs(now), self._situation.corrections.drifting(now)
-        return examine(self.fleet.deployments, self._compiled.pools, signs, drifts)
+        return examine(rules.fleet.deployments, rules.compiled.pools, signs, drifts)
 
     def _now(self) -> float:
         """The time, with what was dropped by then let go of; called under the lock."""
@@ -298,21 +320,6 @@ class Router:
             self._situation.ended(placed, None, self._clock())
             self._situation.ledger.free(placed.hold)
         return self._clock()
-
-    def _ask(self, task: Task, waited_s: float = 0.0) -> tuple[Ask, str, Objective]:
-        """The task as numbers, completed by its route, and the objective to choose by, with its name."""
-        route = self.routes.get(task.route)
-        if route is None:
-            raise UnknownNameError("route", task.route, self.routes)
-        name = task.objective or route.objective or self.objective
-        ask, objective = self._asks.of(task, route, waited_s), self._objective(name)
-        return self._asks.judged(ask, task, route) if name == "quality" else ask, name, objective
-
-    def _objective(self, name: str) -> Objective:
-        objective, fleet = objective_by_name(name, self._own), self._compiled
-        if name == "cost" and not fleet.any_price:
-            raise UsageError("the objective 'cost' needs a price; give one deployment's profile a [price]")
-        return objective
 
     def _release(self, lease: Lease, outcome: Outcome | None, after_s: float) -> None:
         situation = self._situation
@@ -336,10 +343,10 @@ class Router:
     def _extend(self, lease: Lease, output_tokens: int) -> bool:
         with self._lock:
             placed = lease._placed
-            if placed is None:
+            if placed is None or placed.hold.deployment == GONE:
                 return True
             tokens = lease.decision.task.context_tokens + output_tokens
-            blocks = self._compiled.block_table.units_at(placed.deployment, tokens)
+            blocks = self.rules.compiled.block_table.units_at(placed.hold.deployment, tokens)
             return self._situation.extend(placed, blocks, self._clock())
 
     def _place(self, task: Task, waited_s: float, closed: frozenset[int] | None) -> Lease | Delay:
@@ -349,41 +356,38 @@ class Router:
 
         Raises ``NoFeasibleDeployment`` for what not even an idle fleet could take.
         """
-        ask, _, objective = self._ask(task, waited_s)
         with self._lock:
             now = self._now()
+            ask, _, objective = self.rules.ask(task, waited_s)
             state = self._situation.state(task, now, closed)
             if not minds(state.queue):
                 found = self._leased(task, objective, ask, state, now)
                 if found is not None:
                     return found
-            assessment = Assessment(self._compiled, ask, state, room_now=True)
-            best = self._where(task, assessment, objective, waited_s)
+            assessment = Assessment(self.rules.compiled, ask, state, room_now=True)
+            best = where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
             if isinstance(best, Delay):
                 return best
             return self._lease(task, objective, assessment, assessment.there(best), now)
 
-    def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float) -> int | Delay:
-        """The deployment that a waiting task is placed at now, or why none."""
-        return where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
-
     def _room(self, delay: Delay) -> bool:
         """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""
-        fleet = self._compiled
-        if delay.blocks is None or fleet.replicated:
-            return True
         with self._lock:
+            fleet = self.rules.compiled
+            if delay.blocks is None or fleet.replicated or len(delay.blocks) != len(fleet.deployments):
+                return True
             held = self._situation.held(self._now())
         return bool((held.take(fleet.first_pool) + delay.blocks <= fleet.blocks).any())
 
     def _leased(self, task: Task, objective: Objective, ask: Ask, state: State, now: float) -> Lease | None:
         """A lease on what plain numbers find; ``None`` where arrays must be asked."""
-        if self._quick is None or objective is not FIT:
+        rules = self.rules
+        if rules.quick is None or objective is not FIT:
             return None
-        there = self._quick.best(ask, state, room_now=True)
+        there = rules.quick.best(ask, state, room_now=True)
         if there is None:
             return None
-        return self._lease(task, objective, Late(self._compiled, ask, state, True), there, now)
+        return self._lease(task, objective, Late(rules.compiled, ask, state, True), there, now)
 
     def _lease(self, task: Task, objective: Objective, on: Assessment | Late, there: There, now: float) -> Lease:
         """Hold what was found; called under the lock that it was found under."""
@@ -391,4 +395,4 @@ class Router:
         if placed is None:
             raise AssertionError("a deployment was chosen that has no room")
         best = there.deployment
-        return Lease(self, Decision.of(task, objective, on, self._compiled.deployments[best], best, now), placed)
+        return Lease(self, Decision.of(task, objective, on, on.fleet.deployments[best], best, now), placed)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -200,6 +200,14 @@ class Waiting:
             with ExitStack() as both:  # a pool may have been kept free for it
                 both.callback(self.pump)
                 ticket._tell()
+
+    @contextmanager
+    def reconsidered(self) -> Iterator[None]:
+        """Nobody is placed inside the block; what those that wait were told until then is forgotten."""
+        with self._lock:
+            yield
+            for ticket in self._tickets:
+                ticket.delay, ticket.hope_until, ticket.again_at = Delay(), -math.inf, -math.inf
 
     def ahead(self, ticket: Ticket) -> int:
         """How many come before ``ticket``."""

@@ -41,7 +41,7 @@ def once(fit: Callable[[Deployment], Curve | None]) -> Callable[[Deployment], Cu
 
 pytest.MonkeyPatch().setattr(compiled, "_curve", once(compiled._curve))
 
-LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools"}
+LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools", "llama_embeddings"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -83,4 +83,11 @@ def llama_unified() -> Iterator[EmbeddedServer]:
 def llama_tools() -> Iterator[EmbeddedServer]:
     """One slot, and a chat template that knows tools."""
     with EmbeddedServer(ctx=1024, slots=1, jinja_template=Path(__file__).with_name("chatml_tools.jinja")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def llama_embeddings() -> Iterator[EmbeddedServer]:
+    """One slot of 512 tokens, and texts are embedded."""
+    with EmbeddedServer(ctx=512, slots=1, embeddings=True) as server:
         yield server

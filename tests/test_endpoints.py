@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from agentroute.lacks import BELIEVED_S, Lacks
 from agentroute.payload import count
 from agentroute.router import Router
 from agentroute.session import Session
-from agentroute.task import Slo, Task
+from agentroute.task import PRIORITIES, Slo, Task
 from agentroute.tokens import estimate
 
 TALE = {"prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
@@ -98,6 +99,30 @@ def test_a_real_server_without_embeddings_is_asked_once_and_then_left_alone(llam
     assert (first.task.deny, second.task.deny, chat.task.deny) == ({"a"}, {"a"}, set())
 
 
+def test_a_real_server_embeds_texts_and_token_ids(llama_embeddings: EmbeddedServer) -> None:
+    routed = router(deployment(llama_embeddings.url, pool_tokens=512))
+    with Client(routed) as client:
+        texts = client.call("embeddings", {"input": ["a cat", "a cat", "the price of copper"]})
+        with client.forward(sent({"input": [[1, 2, 3]]}), endpoint="embeddings") as answer:
+            raw = b"".join(answer)
+    one, same, other = (each["embedding"] for each in texts.raw["data"])
+    assert one == pytest.approx(same, abs=1e-3)
+    assert one != pytest.approx(other, abs=1e-3)
+    assert (texts.text, texts.finish_reason, texts.usage.completion_tokens) == ("", None, None)
+    assert texts.usage.prompt_tokens is not None
+    assert texts.decision.task.context_tokens * 3 >= texts.usage.prompt_tokens
+    assert answer.reply is not None
+    assert (answer.reply.raw, answer.reply.usage.prompt_tokens) == (json.loads(raw), 3)
+    assert free_tokens(routed) == 512
+
+
+def test_an_input_that_is_too_long_to_embed_is_told_as_such(llama_embeddings: EmbeddedServer) -> None:
+    routed = router(deployment(llama_embeddings.url))
+    with Client(routed) as client, pytest.raises(BackendError) as caught:
+        client.call("embeddings", {"input": "w " * 600})
+    assert (caught.value.kind, len(caught.value.attempts)) == (FailureKind.CONTEXT_OVERFLOW, 1)
+
+
 def test_a_server_that_is_all_there_is_is_asked_again(llama_one: EmbeddedServer) -> None:
     with Client(router(deployment(llama_one.url))) as client:
         for _ in range(2):
@@ -168,6 +193,22 @@ def test_the_limit_of_a_task_is_written_in_the_endpoint_s_own_field() -> None:
             reply = client.call(endpoint, {prompt: "x"}, task=task)  # type: ignore[arg-type]
             assert asked(server) == [(f"/v1/{endpoint}", {"model": MODEL_ALIAS, prompt: "x", **field})]
             assert reply.decision.task.max_output_tokens == (7 if field else 1)
+
+
+@pytest.mark.parametrize(("first", "sent"), [(None, [None, None, None]), ("lower", [-1, 0, 1]), ("higher", [1, 0, -1])])
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_who_is_urgent_is_told_to_a_server_that_goes_by_it(endpoint: Any, first: Any, sent: list[int | None]) -> None:
+    answer = '{"choices": [{"text": "x", "message": {"content": "x"}, "finish_reason": "stop"}]}'
+    prompt = {"messages": [{"role": "user", "content": "x"}]} if endpoint == "chat" else {"prompt": "x"}
+    with Server(answers(answer)) as server:
+        there = deployment(server.url, adapter="sglang", pool_tokens=2048)
+        assert there.profile.limits is not None
+        limits = there.profile.limits.model_copy(update={"priority": first})
+        there = replace(there, profile=there.profile.model_copy(update={"limits": limits}))
+        with Client(router(there)) as client:
+            for priority in PRIORITIES:
+                client.call(endpoint, prompt, task=Task(context_tokens=9, priority=priority))
+    assert [body.get("priority") for _, body in asked(server)] == sent
 
 
 def test_embeddings_are_no_step_of_a_session_but_keep_its_deadline() -> None:

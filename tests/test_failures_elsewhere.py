@@ -39,7 +39,7 @@ UNITS = 69
 def naive(of: Fleet, score: Score, clock: Clock | None = None) -> Router:
     """A router that goes by one score alone, as others do."""
     made = Router(of, clock=clock or Clock())
-    made._own["naive"] = Objective("naive", score, weighs_slos=True)
+    made.rules.own["naive"] = Objective("naive", score, weighs_slos=True)
     made.objective = "naive"
     return made
 

@@ -88,12 +88,12 @@ _KEPT: list[object] = []
 
 def both(by: Router, asked: Task, *, room_now: bool) -> tuple[There | None, There | None]:
     """Who wins when asked quickly, and by an assessment of all."""
-    assert by._quick is not None
-    ask, _, _ = by._ask(asked)
+    assert by.rules.quick is not None
+    ask, _, _ = by.rules.ask(asked)
     state = by._situation.state(asked, by._now())
-    assessed = Assessment(by._compiled, ask, state, room_now=room_now)
+    assessed = Assessment(by.rules.compiled, ask, state, room_now=room_now)
     best = assessed.best(FIT)
-    return by._quick.best(ask, state, room_now=room_now), None if best is None else assessed.there(best)
+    return by.rules.quick.best(ask, state, room_now=room_now), None if best is None else assessed.there(best)
 
 
 def assert_alike(found: There | None, expected: There | None) -> None:
@@ -174,8 +174,8 @@ def test_replicas_shared_pools_unmeasured_and_many_deployments_are_left_to_it_to
         Fleet([Deployment("a", profile("a", points=()))]),
         Fleet(Deployment(f"d{i}", one) for i in range(FEW + 1)),
     ):
-        assert Router(of)._quick is None
-    assert isinstance(Router(Fleet(Deployment(f"d{i}", one) for i in range(FEW)))._quick, Quick)
+        assert Router(of).rules.quick is None
+    assert isinstance(Router(Fleet(Deployment(f"d{i}", one) for i in range(FEW))).rules.quick, Quick)
 
 
 def test_a_decision_that_was_quick_says_as_much_as_any() -> None:

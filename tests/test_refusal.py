@@ -34,7 +34,7 @@ def taken(by: Router, refusal: NoFeasibleDeployment, changed: Task) -> str | Non
     on = refusal._on
     assert isinstance(on, Assessed)
     a = on.assessment
-    best = Assessment(a.fleet, by._ask(changed)[0], a.state, room_now=a.room_now).best(on.by)
+    best = Assessment(a.fleet, by.rules.ask(changed)[0], a.state, room_now=a.room_now).best(on.by)
     return None if best is None else a.fleet.deployments[best].name
 
 

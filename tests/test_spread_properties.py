@@ -42,7 +42,7 @@ def test_a_plan_places_every_sibling_within_every_limit(
     fleet: Fleet, fanout: int, objective: str, deadline_s: float | None
 ) -> None:
     one = Router(fleet)
-    assume(objective == "latency" or not np.isnan(one._compiled.usd_per_second).all())
+    assume(objective == "latency" or not np.isnan(one.rules.compiled.usd_per_second).all())
     try:
         spread = one.spread(replace(task(), deadline_s=deadline_s, objective=objective), fanout=fanout)
     except NoFeasibleDeployment as error:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentroute.errors import BackendError, FailureKind
-from agentroute.sse import MAX_EVENT_BYTES, EventDecoder
+from agentroute.sse import MAX_EVENT_BYTES, EventDecoder, Untold
 
 
 def decode(*chunks: bytes) -> list[str]:
@@ -89,3 +89,43 @@ def test_a_line_end_cut_in_two_is_one_line_end() -> None:
     decoder = EventDecoder()
     assert decoder.feed(b"data: a\r") == []
     assert decoder.feed(b"\ndata: b\r\n\r\n") == ["a\nb"]
+
+
+# --- the token counts that a reader did not ask for
+
+PIECE = b'data: {"choices": [{"delta": {"content": "\\"choices\\": [], \\"usage\\": 7"}}], "usage": null}'
+COUNTS = b'data: {"choices":[],"usage":{"prompt_tokens":7}}'
+DONE = b"data: [DONE]"
+
+
+@pytest.mark.parametrize(
+    ("event", "kept"),
+    [
+        (PIECE, True),
+        (COUNTS, False),
+        (DONE, True),
+        (b": ping", True),
+        (b'data: {"choices": [], "usage": null}', True),
+        (b'data: {"choices": []}', True),
+        (b'data: {"choices": [], "usage": {}', True),
+        (b'data: {"choices": [1], "usage": {}, "x": {"choices": []}}', True),
+        (b'event: x\ndata: {"choices" : [ ],\ndata: "usage": {}}', False),
+    ],
+)
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
+def test_only_the_event_of_counts_is_left_out(event: bytes, kept: bool, end: bytes) -> None:
+    event = event.replace(b"\n", end[: len(end) // 2])
+    untold = Untold()
+    assert untold.feed(PIECE + end + event + end + DONE + end) + untold.flush() == (
+        PIECE + end + (event + end if kept else b"") + DONE + end
+    )
+    assert untold.feed(event) + untold.flush() == (event if kept else b"")
+
+
+@given(st.lists(st.sampled_from([event + b"\n\n" for event in (PIECE, COUNTS, DONE, b": c")])), st.data())
+def test_where_the_bytes_are_cut_no_other_event_is_touched(events: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(events)
+    edges = [0, *sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8))), len(stream)]
+    untold = Untold()
+    out = b"".join(untold.feed(stream[start:end]) for start, end in pairwise(edges)) + untold.flush()
+    assert out == b"".join(event for event in events if not event.startswith(COUNTS))

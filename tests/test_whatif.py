@@ -25,7 +25,7 @@ from agentroute.whatif import RESOLUTION, Change
 def answer(by: Router, decision: Decision, changed: Task) -> str | None:
     """What is decided on another task, on the state of a decision."""
     a = decision._assessment
-    ask, _, objective = by._ask(changed)
+    ask, _, objective = by.rules.ask(changed)
     best = Assessment(a.fleet, ask, a.state, room_now=a.room_now).best(objective)
     return None if best is None else a.fleet.deployments[best].name
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
 from agentroute.errors import BackendError
-from agentroute.profile import EngineName, KvPool, Profile
+from agentroute.profile import EngineName, KvPool, PriorityOrder, Profile
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Answer, Completion, Event, Request, Usage
@@ -51,6 +51,8 @@ class Discovery:
     """Data-parallel engines, or workers, behind this address, each with a KV memory of its own."""
     prefix_caching: bool | None = None
     """Whether it keeps the KV of prompts for others that begin alike."""
+    priority: PriorityOrder | None = None
+    """Which values of ``priority`` it serves first; ``None``: it schedules otherwise, or does not say."""
     weights: str | None = None
     """The data type or quantisation of the weights, in the engine's own word."""
     kv: str | None = None
@@ -136,7 +138,7 @@ class Served:
     """Tokens that prompt and answer of one request may have together."""
     pool_tokens: int | None = None
     """Tokens that one KV memory holds."""
-    priority: Literal["lower", "higher"] | None = None
+    priority: PriorityOrder | None = None
     """Which values of ``priority`` it serves first; ``None``: it is not known to schedule by priority at all."""
 
     @classmethod
@@ -145,7 +147,8 @@ class Served:
         limits = profile.limits
         if limits is None:
             return cls()
-        return cls(limits.max_model_len, limits.kv_pool.tokens if limits.kv_pool is not None else None)
+        pool = limits.kv_pool
+        return cls(limits.max_model_len, pool.tokens if pool is not None else None, limits.priority)
 
 
 class Adapter(Protocol):

@@ -30,7 +30,7 @@ _OVERFLOW = re.compile(
     r"exceed_context_size|context_length_exceeded|context size has been exceeded|exceeds the available context size"
     r"|maximum context length|context length of|'s context length|max_model_len|max_(seq|input)_len|max_num_tokens"
     r"|exceeds the (maximum allowed|context) length|context window|prompt is too long|default_max_tokens"
-    r"|inputs` (tokens \+|must have less than)"
+    r"|too large to process. increase the physical batch size|inputs` (tokens \+|must have less than)"
 )
 _DEAD = re.compile(r"engine_?dead|enginecore encountered|engine is dead|engine process|worker[ _](is[ _])?(dead|died)")
 _BUSY = re.compile(

@@ -116,7 +116,7 @@ class OpenAIAdapter:
                     f"body must not ask for several answers ({key} = {shown(payload[key])}); ask several times"
                 )
         out = {"model": model, **self.dialect.put(endpoint, payload, served, stream=stream)}
-        if urgency is not None:
+        if urgency is not None and payload.get("priority") is None:  # else the caller has said it himself
             out |= self.priority(urgency, served, payload)
         options = out.pop("stream_options", None) or {}  # servers refuse them where nothing is streamed
         if not isinstance(options, Mapping):

@@ -20,7 +20,7 @@ from agentroute.adapters.openai import MODELS, OpenAIAdapter, json_object, liste
 from agentroute.adapters.prometheus import METRICS, Metrics, load_of, refused
 from agentroute.adapters.reading import count, first, mappings, positive, term, within
 from agentroute.adapters.structured import alone, as_regex, schema
-from agentroute.profile import KvPool
+from agentroute.profile import KvPool, PriorityOrder
 from agentroute.shape.model import Capability
 from agentroute.shape.sharding import Sharding
 from agentroute.wire import Request
@@ -83,6 +83,7 @@ class SglangAdapter(OpenAIAdapter):
             sharding=sharding,
             engines=sharding.attention_dp if sharding else None,
             prefix_caching=not switched if isinstance(switched := info.get("disable_radix_cache"), bool) else None,
+            priority=_priority(info),
             weights=term(info.get("quantization")),
             kv=term(info.get("kv_cache_dtype")),
             device=device if isinstance(device, str) else None,
@@ -193,6 +194,13 @@ def _step(info: Mapping[str, Any]) -> int | None:
     """Tokens that one step of prefill takes: a chunk, or, where chunks are off (-1), max_prefill_tokens."""
     chunk = info.get("chunked_prefill_size")
     return positive(info.get("max_prefill_tokens")) if chunk == -1 else positive(chunk)
+
+
+def _priority(info: Mapping[str, Any]) -> PriorityOrder | None:
+    """Which values of ``priority`` come first, where it was started with ``--enable-priority-scheduling``."""
+    if info.get("enable_priority_scheduling") is not True:
+        return None
+    return "lower" if info.get("schedule_low_priority_values_first") is True else "higher"
 
 
 def _capabilities(about: Mapping[str, Any]) -> dict[Capability, bool]:

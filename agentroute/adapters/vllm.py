@@ -105,6 +105,7 @@ class VllmAdapter(OpenAIAdapter):
             sharding=sharding,
             engines=engines or None,
             prefix_caching=_flag(caches[0].get("enable_prefix_caching")),
+            priority="lower" if scheduler.get("policy") == "priority" else None,
             weights=weights,
             kv=kv,
             pool_notes=pool_notes,

@@ -104,7 +104,7 @@ def replayed(path: Path, router: Router, line: int | None = None) -> Decision:
         read = of_call(path, line)
     before = read.answer.get("deployment")
     try:
-        decision = records.replay(read, router._compiled, router._own)
+        decision = records.replay(read, router.rules.compiled, router.rules.own)
     except NoFeasibleDeployment:
         if before is not None:
             say(f"the record, of agentroute {read.version}, says {before!r}; this version refuses")

@@ -163,6 +163,7 @@ def profile_of(name: str, url: str, discovery: Discovery, known: Known | None = 
         "kv_pool": _pool(known.kv_tokens, discovery) or _told_pool(discovery, reported),
         "engines": discovery.engines if sharding is None and (discovery.engines or 1) > 1 else None,
         "prefix_caching": discovery.prefix_caching,
+        "priority": discovery.priority,
     }
     said = any(value is not None for value in limits.values())
     return Profile(

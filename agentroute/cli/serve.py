@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +10,8 @@ import typer
 
 from agentroute.cli.options import CONFIG
 from agentroute.cli.output import EXIT_FAILURE, say
-from agentroute.config import Config
 from agentroute.errors import UsageError
-from agentroute.router import Router
+from agentroute.reload import Reloading
 from agentroute.startup.names import printable
 
 
@@ -28,7 +26,8 @@ def serve(
 ) -> None:
     """Serve the OpenAI API in front of the fleet: point any client at it, with model auto or auto:ROUTE.
 
-    The fleet and its last decisions are shown at /. On SIGTERM or Ctrl-C it lets the requests in flight end.
+    The fleet and its last decisions are shown at /. Deployments, routes and keys follow the file while it runs; a file
+    with a mistake is refused and said. On SIGTERM or Ctrl-C it lets the requests in flight end.
     Needs the extra gateway: pip install 'agentroute[gateway]'.
     """
     for package in ("starlette", "uvicorn"):
@@ -39,8 +38,9 @@ def serve(
     from agentroute.gateway import serve as serving
     from agentroute.gateway.app import Gateway
 
-    read = Config.load(config)
-    gateway = Gateway.from_config(read, Router.from_config(config))
+    live = Reloading(config, on_change=lambda changed: gateway.changed(changed))
+    read = live.config
+    gateway = Gateway.from_config(read, live.router)
     host = host or read.gateway.host
     if not gateway.keys.required and host not in ("127.0.0.1", "::1", "localhost"):
         say("warning: no [[keys]] are set, so whoever reaches this address can use the fleet")
@@ -53,7 +53,10 @@ def serve(
     serving.log_to_stderr()
     chosen = read.gateway.port if port is None else port
     server = serving.server(gateway, host=host, port=chosen, beside=config.parent, started=started)
-    with suppress(KeyboardInterrupt):
-        serving.run(server)
-    if not server.started:
-        raise typer.Exit(EXIT_FAILURE)
+    try:
+        with live:
+            serving.run(server)
+    except KeyboardInterrupt:
+        pass
+    except SystemExit:  # uvicorn's, which has said why it cannot listen
+        raise typer.Exit(EXIT_FAILURE) from None

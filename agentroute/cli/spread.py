@@ -55,7 +55,7 @@ def spread(
         route=route,
     )
     router = options.router(config, model, price)
-    if shared_prefix and not router._compiled.keeps_prefixes.any():
+    if shared_prefix and not router.rules.compiled.keeps_prefixes.any():
         say("no deployment reports prefix caching: every sibling holds and reads the shared prefix for itself")
     try:
         plan = router.spread(task, fanout=fanout)

@@ -41,8 +41,9 @@ class EmbeddedServer:
     """A llama.cpp server with the small model, in a process of its own, on a free port of 127.0.0.1.
 
     ``ctx`` is the KV memory in tokens: split evenly over ``slots`` unless ``unified``, when every slot may use all of
-    it. ``threads`` computes with so many threads; one leaves the other cores free. ``jinja_template`` replaces the
-    model's chat template (the built-in one has no tools). ``start_s`` is how long it may take to answer.
+    it. ``embeddings`` lets it embed texts, too. ``threads`` computes with so many threads; one leaves the other cores
+    free. ``jinja_template`` replaces the model's chat template (the built-in one has no tools). ``start_s`` is how long
+    it may take to answer.
 
     Used as a context manager. Raises ``UsageError`` when a package is missing and ``BackendError`` (unavailable) when
     the server does not come up.
@@ -55,6 +56,7 @@ class EmbeddedServer:
         slots: int = 1,
         threads: int = 1,
         unified: bool = False,
+        embeddings: bool = False,
         port: int = 0,
         jinja_template: Path | None = None,
         start_s: float = 60.0,
@@ -67,6 +69,7 @@ class EmbeddedServer:
         self._log: IO[bytes] | None = None
         command = ["--ctx", str(ctx), "--slots", str(slots), "--threads", str(threads), "--port", str(port)]
         command += ["--unified"] if unified else []
+        command += ["--embeddings"] if embeddings else []
         command += ["--jinja-template", str(jinja_template)] if jinja_template else []
         # -P: nothing in the current folder can stand in for a module that the server imports.
         self._command = [sys.executable, "-P", "-m", "agentroute.demo.server", *command]

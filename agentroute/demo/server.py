@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=1, help="requests that run at once")
     parser.add_argument("--threads", type=int, default=1, help="threads that compute")
     parser.add_argument("--unified", action="store_true", help="let every slot use the whole KV memory")
+    parser.add_argument("--embeddings", action="store_true", help="embed texts, by the mean over their tokens")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
     parser.add_argument("--jinja-template", type=Path, help="a chat template instead of the model's own")
     arguments = parser.parse_args()
@@ -54,6 +55,9 @@ def serve(arguments: argparse.Namespace, stop: threading.Event) -> None:
     params.model_alias = {MODEL_ALIAS}
     params.n_ctx, params.n_parallel, params.kv_unified = arguments.ctx, arguments.slots, arguments.unified
     params.port = arguments.port
+    if arguments.embeddings:
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN  # else it embeds single tokens
     params.endpoint_metrics = params.endpoint_slots = params.use_jinja = params.offline = True
     params.ui = False
     params.cache_ram_mib = 0  # a cache of old prompts beside the KV memory, else up to 8 GiB

@@ -14,7 +14,7 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 Kind = Literal[
     # what the profile says against what the server says
     "unreachable", "engine", "version", "model", "adapter", "window", "slots", "step_tokens", "kv_pool", "kv_block",
-    "prefix_caching", "split", "weights_type", "kv_type", "accelerator", "capability",
+    "prefix_caching", "priority", "split", "weights_type", "kv_type", "accelerator", "capability",
     # how it is set up
     "experts_cross", "tensors_cross", "kv_copied", "pool_not_shared", "window_over_pool",
     # how it runs

@@ -74,7 +74,7 @@ def disagreements(
     """
     found = list(_engine(deployment, said))
     if not found:
-        parts = (_adapter, _version, _limits, _pool, _prefixes, _split, _types, _capabilities)
+        parts = (_adapter, _version, _limits, _pool, _prefixes, _priority, _split, _types, _capabilities)
         found = [*_model(deployment, said, model), *(one for part in parts for one in part(deployment, said))]
     return [replace(finding, text=f"at {url}, {finding.text}") for finding in found] if url else found
 
@@ -174,6 +174,15 @@ def _prefixes(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
     text += "held and read once only in decisions" if own else "held and read anew for each sibling in decisions"
     text += f"; set limits.prefix_caching to {_yes(server)}"
     yield Finding("prefix_caching", deployment.name, text, "wrong" if own else "warning")
+
+
+def _priority(deployment: Deployment, said: Discovery) -> Iterator[Finding]:
+    """Which values of a priority come first, where both say that it schedules by them."""
+    own, server = getattr(deployment.profile.limits, "priority", None), said.priority
+    if own and server and own != server:
+        text = f"the profile says that {own} priorities come first, the server {server} ones: who is urgent is served "
+        text += f'last; set limits.priority = "{server}"'
+        yield Finding("priority", deployment.name, text, "wrong")
 
 
 def _split(deployment: Deployment, said: Discovery) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -23,16 +23,18 @@ from agentroute.gateway.asked import Reader, unknown
 from agentroute.gateway.catalogue import Served
 from agentroute.gateway.dry import decided
 from agentroute.gateway.fleet import FleetView
-from agentroute.gateway.intake import Refused, body_of
+from agentroute.gateway.intake import Receive, Refused, Scope, Send, body_of
 from agentroute.gateway.keys import Caller, Keys
 from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
-from agentroute.gateway.proxy import Means, Proxy
+from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
+from agentroute.gateway.watching import Watch
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
-from agentroute.watch import AsyncWatcher
+
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 PATHS: dict[EndpointName, str] = {
     "chat": "/v1/chat/completions",
@@ -51,7 +53,7 @@ class Gateway:
     keys: Keys
     settings: GatewayConfig
     client: AsyncClient
-    watcher: AsyncWatcher
+    watch: Watch
     served: Served
     records: Records
     reader: Reader
@@ -67,18 +69,18 @@ class Gateway:
         timeout: Timeout | None = None,
     ) -> Gateway:
         """A gateway before ``router``; without ``keys`` anybody may come in."""
-        served, records, watcher = Served(router), Records(Metrics()), AsyncWatcher(router)
+        served, records, watch = Served(router), Records(Metrics()), Watch(router)
         client = AsyncClient(router, timeout=timeout)
         return cls(
             router,
             keys or Keys(()),
             settings or GatewayConfig.model_validate({}),
             client,
-            watcher,
+            watch,
             served,
             records,
             Reader(router, served, client._means.counting),
-            FleetView(router, watcher, served),
+            FleetView(router, watch, served),
         )
 
     @classmethod
@@ -86,10 +88,22 @@ class Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
         return cls.of(router, keys=Keys(config.keys), settings=config.gateway)
 
-    def app(self) -> Starlette:
+    def changed(self, config: Config) -> None:
+        """Go by the keys of another configuration, and watch its fleet: the router goes by it already.
+
+        Where to listen, TLS and the limits of bodies stay as they are. Raises ``UsageError`` for a key that is not set;
+        the keys stay as they are then.
+        """
+        self.watch.changed()
+        guarded_before = self.keys.required
+        self.keys.replace(config.keys)
+        if guarded_before and not self.keys.required:
+            LOG.warning("no [[keys]] are set any more, so whoever reaches this address can use the fleet")
+
+    def app(self) -> App:
         """The ASGI application."""
         means = Means(self.client, self.reader, self.keys, self.records, self.settings.max_body_bytes)
-        return Starlette(
+        app = Starlette(
             routes=[
                 *(Path(path, Proxy(means, endpoint), methods=["POST"]) for endpoint, path in PATHS.items()),
                 Path("/v1/models", self._models),
@@ -105,15 +119,18 @@ class Gateway:
                 Refused: _refused,  # type: ignore[dict-item]
                 AgentrouteError: _error,  # type: ignore[dict-item]
                 HTTPException: _http,  # type: ignore[dict-item]
+                Exception: _bug,
             },
             lifespan=self._lifespan,
         )
+        app.router.redirect_slashes = False
+        return guarded(app)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         asking = asyncio.create_task(self.served.keep_asking())
         try:
-            async with self.client, self.watcher:
+            async with self.client, self.watch:
                 yield
         finally:
             asking.cancel()
@@ -157,6 +174,18 @@ class Gateway:
         return Response(self.records.metrics.text(self.view.gauges()), media_type=CONTENT_TYPE)
 
 
+def guarded(app: App) -> App:
+    """The same, but what it fails with is logged without its words, which may hold a prompt; it was answered."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except Exception as error:
+            log_bug(error)
+
+    return call
+
+
 def told(answer: ErrorAnswer) -> Response:
     """An error as a response."""
     return Response(answer.body, status_code=answer.status, headers=dict(answer.headers))
@@ -179,6 +208,10 @@ async def _http(request: Request, error: HTTPException) -> Response:
     answer = told(refusal(error.status_code, f"{request.method} is not answered at this path", code=code))
     answer.headers.update(error.headers or {})
     return answer
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    return told(BUG)
 
 
 def _model_json(name: str) -> dict[str, object]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from agentroute.adapters import adapter
 from agentroute.errors import AgentrouteError
+from agentroute.fleet import Deployment
 from agentroute.gateway.keys import Caller
 from agentroute.probe import probe
 from agentroute.router import Router
@@ -21,7 +22,12 @@ class Served:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._ids = {d.name: d.served_model for d in router.fleet.deployments}
+        self._listed: dict[tuple[str, ...], str] = {}
+        """By the addresses of a deployment, the model that its server lists."""
+
+    @property
+    def _ids(self) -> dict[str, str | None]:
+        return {d.name: d.served_model or self._listed.get(d.urls) for d in self._router.fleet.deployments}
 
     def deployments(self, model: str) -> frozenset[str]:
         """The deployments that serve a model; none: nobody does, or nobody has said so yet."""
@@ -41,7 +47,7 @@ class Served:
 
     def visible(self, caller: Caller) -> frozenset[str]:
         """The deployments that a caller may know of: those that its routes, and their fallbacks, may choose."""
-        everything = frozenset(self._ids)
+        everything = frozenset(deployment.name for deployment in self._router.fleet.deployments)
         if caller.admin or caller.routes is None:
             return everything
         names, todo = set[str](), list(caller.routes)
@@ -53,11 +59,15 @@ class Served:
         return frozenset().union(*((everything if r.allow is None else r.allow) - r.deny for r in routes))
 
     async def keep_asking(self) -> None:
-        """Ask the servers that the configuration names no model of, until all have said which they serve."""
-        while missing := [d for d in self._router.fleet.deployments if d.urls and self._ids[d.name] is None]:
-            for one in missing:
-                with suppress(AgentrouteError):
-                    wire = adapter(one.adapter)
-                    said = await asyncio.to_thread(probe, one.urls[0], wire, api_key_env=one.api_key_env)
-                    self._ids[one.name] = said.models[0] if said.models else None
+        """Ask the servers that the configuration names no model of, again and again until they have said it."""
+        while True:
+            for one in self._router.fleet.deployments:
+                if one.urls and one.served_model is None and one.urls not in self._listed:
+                    with suppress(AgentrouteError):
+                        await self._ask(one)
             await asyncio.sleep(AGAIN_S)
+
+    async def _ask(self, one: Deployment) -> None:
+        said = await asyncio.to_thread(probe, one.urls[0], adapter(one.adapter), api_key_env=one.api_key_env)
+        if said.models:
+            self._listed[one.urls] = said.models[0]

@@ -13,11 +13,12 @@ from agentroute.gateway.catalogue import Served
 from agentroute.gateway.keys import Caller
 from agentroute.gateway.metrics import Gauges, Labels
 from agentroute.gateway.plain import plain
+from agentroute.gateway.watching import Watch
 from agentroute.profile import Profile
 from agentroute.pulse import Vital
 from agentroute.router import Router
 from agentroute.task import Task
-from agentroute.watch import AsyncWatcher, Endpoint
+from agentroute.watch import Endpoint
 
 _LEAST = Task(context_tokens=1, max_output_tokens=1)
 """What is decided to learn how full the pools are."""
@@ -26,13 +27,12 @@ _LEAST = Task(context_tokens=1, max_output_tokens=1)
 class FleetView:
     """What a router, its watcher and its profiles say of every deployment."""
 
-    def __init__(self, router: Router, watcher: AsyncWatcher, served: Served) -> None:
-        self._router, self._watcher, self._served = router, watcher, served
-        self._curves = {d.name: curve_of(d.profile) for d in router.fleet.deployments}
+    def __init__(self, router: Router, watch: Watch, served: Served) -> None:
+        self._router, self._watch, self._served = router, watch, served
 
     def of(self, caller: Caller) -> dict[str, Any]:
         """The fleet as a caller may see it; addresses are for admins."""
-        visible, held, vitals = self._served.visible(caller), self._held(), self._watcher.vitals
+        visible, held, vitals = self._served.visible(caller), self._held(), self._watch.vitals
         shown = [d for d in self._router.fleet.deployments if d.name in visible]
         told = {
             "queued": self._router.queued,
@@ -43,9 +43,9 @@ class FleetView:
 
     def up(self) -> int:
         """Endpoints that answer and are sent requests."""
-        vitals = self._watcher.vitals
+        vitals = self._watch.vitals
         ends = ((d.name, url) for d in self._router.fleet.deployments for url in dict.fromkeys(d.urls))
-        return sum(vitals[end].up is True and self._closed_in_s(*end) is None for end in ends)
+        return sum(_of(vitals, *end).up is True and self._closed_in_s(*end) is None for end in ends)
 
     def gauges(self) -> Gauges:
         """What is now, for the metrics; what is unknown is left out."""
@@ -62,8 +62,10 @@ class FleetView:
     def _deployment(
         self, one: Deployment, vitals: Mapping[Endpoint, Vital], held: Headroom | None, addresses: bool
     ) -> dict[str, Any]:
-        curve = self._curves[one.name]
-        endpoints = [self._endpoint(one.name, url, vitals[one.name, url], addresses) for url in dict.fromkeys(one.urls)]
+        curve = curve_of(one.profile)
+        endpoints = [
+            self._endpoint(one.name, url, _of(vitals, one.name, url), addresses) for url in dict.fromkeys(one.urls)
+        ]
         counts = [e["running"] + (e["waiting"] or 0) for e in endpoints if e["running"] is not None]
         n = max(counts, default=None)
         return {
@@ -103,10 +105,10 @@ class FleetView:
 
     def _numbered(self) -> Iterator[tuple[Labels, str, Vital]]:
         """By deployment and the number of its endpoint: addresses are no labels."""
-        vitals = self._watcher.vitals
+        vitals = self._watch.vitals
         for deployment in self._router.fleet.deployments:
             for i, url in enumerate(dict.fromkeys(deployment.urls)):
-                yield (deployment.name, str(i)), url, vitals[deployment.name, url]
+                yield (deployment.name, str(i)), url, _of(vitals, deployment.name, url)
 
     def _closed_in_s(self, name: str, url: str) -> float | None:
         return self._router.signs(name, url=url).closed_in_s
@@ -134,6 +136,10 @@ def at(curve: dict[str, Any], n: int) -> float | None:
             share = (n - low) / (high - low) if high > low else 0.0
             return float(below + share * (above - below))
     return None
+
+
+def _of(vitals: Mapping[Endpoint, Vital], name: str, url: str) -> Vital:
+    return vitals.get((name, url)) or Vital()
 
 
 def _said(vitals: Iterable[tuple[Labels, str, Vital]], name: str) -> Iterator[tuple[Labels, float]]:

@@ -42,24 +42,12 @@ class Keys:
     """The keys that let callers in, kept as digests. Raises ``UsageError`` for one that is not in the environment."""
 
     def __init__(self, declared: Iterable[KeyConfig], environment: Mapping[str, str] = os.environ) -> None:
-        self._callers: list[tuple[bytes, Caller]] = []
         self._in_flight: dict[str, int] = {}
-        for key in declared:
-            secret = environment.get(key.env, "")
-            if not secret.strip():
-                raise UsageError(f"key {key.name!r}: the environment variable {key.env} is not set")
-            caller = Caller(
-                name=key.name,
-                routes=None if key.routes is None else frozenset(key.routes),
-                max_concurrency=key.max_concurrency,
-                max_context_tokens=key.max_context_tokens,
-                admin=key.admin,
-            )
-            digest = _digest(secret.strip().encode())
-            for other, whose in self._callers:
-                if other == digest:
-                    raise UsageError(f"keys {whose.name!r} and {key.name!r} are the same; give each its own")
-            self._callers.append((digest, caller))
+        self._callers = _callers(declared, environment)
+
+    def replace(self, declared: Iterable[KeyConfig], environment: Mapping[str, str] = os.environ) -> None:
+        """Let in by these from now on, or, where one is not set, by those as before; raises ``UsageError``."""
+        self._callers = _callers(declared, environment)
 
     @property
     def required(self) -> bool:
@@ -115,3 +103,24 @@ def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         return b""
     scheme, _, secret = found[0].strip().partition(b" ")
     return secret.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _callers(declared: Iterable[KeyConfig], environment: Mapping[str, str]) -> list[tuple[bytes, Caller]]:
+    callers: list[tuple[bytes, Caller]] = []
+    for key in declared:
+        secret = environment.get(key.env, "")
+        if not secret.strip():
+            raise UsageError(f"key {key.name!r}: the environment variable {key.env} is not set")
+        caller = Caller(
+            name=key.name,
+            routes=None if key.routes is None else frozenset(key.routes),
+            max_concurrency=key.max_concurrency,
+            max_context_tokens=key.max_context_tokens,
+            admin=key.admin,
+        )
+        digest = _digest(secret.strip().encode())
+        for other, whose in callers:
+            if other == digest:
+                raise UsageError(f"keys {whose.name!r} and {key.name!r} are the same; give each its own")
+        callers.append((digest, caller))
+    return callers

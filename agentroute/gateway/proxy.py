@@ -24,6 +24,8 @@ from agentroute.payload import EndpointName
 SEND_S = 60.0
 """A caller that takes nothing of its answer for so long is let go of: its request holds KV memory. Assumed."""
 
+BUG = refusal(500, "agentroute failed", kind="server_error", code="internal_error")
+"""The answer to what nobody foresaw."""
 LOG = logging.getLogger("agentroute.gateway")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 
@@ -105,7 +107,7 @@ class Proxy:
             raise
         except Exception as error:
             log_bug(error)
-            await _failed(way, record, refusal(500, "agentroute failed", kind="server_error", code="internal_error"))
+            await _failed(way, record, BUG)
         finally:
             record.took_ms = (time.perf_counter() - began) * 1_000.0
             self._means.records.ended(record)

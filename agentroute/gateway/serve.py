@@ -58,7 +58,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     """Write one line for each request, and what goes wrong, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    for name, at in (("agentroute.gateway", level), ("uvicorn.error", logging.WARNING)):
+    for name, at in (("agentroute.gateway", level), ("agentroute.reload", level), ("uvicorn.error", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -173,6 +173,20 @@ class Affinity:
     def forget(self, pool: int) -> None:
         """Its cache is gone: the server restarted, or was flushed."""
         self._write(pool, self._capacity[pool])
+
+    def adopt(self, old: Affinity, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers; it stands as it was learnt, by the old capacity."""
+        for before, after in pools.items():
+            self._write(after, old._written[before])
+        for hash_, was in old._warm.items():
+            warm = _Warm()
+            for before, use in was.uses.items():
+                if before in pools and self._capacity[pools[before]]:
+                    warm.put(pools[before], use, len(self._capacity))
+            if warm.uses:
+                self._warm[hash_] = warm
+                self._entries += len(warm.uses)
+        self._steady = old._steady
 
     def _write(self, pool: int, tokens: int) -> None:
         self._written[pool] += tokens

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,6 +146,13 @@ class Breaker:
         if (state := self._open.get(pool)) is None:
             return 0.0
         return max(state.until, state.probe_until, time := self._steady(now)) - time
+
+    def adopt(self, old: Breaker, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers."""
+        self._faults = {pools[pool]: faults for pool, faults in old._faults.items() if pool in pools}
+        self._open = {pools[pool]: state for pool, state in old._open.items() if pool in pools}
+        self._steady = old._steady
+        self._reckon(self._steady.last)
 
     def _reckon(self, time: float) -> None:
         """Prepare what ``closed`` answers until something changes."""

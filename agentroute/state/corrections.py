@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -138,6 +139,13 @@ class Corrections:
             Drift(d, METRICS[m], _words(r), math.exp(self._cells[m, d, r, _MEAN]), int(seen[m, d, r]))
             for m, d, r in found.tolist()
         ]
+
+    def adopt(self, old: Corrections, deployments: Mapping[int, int]) -> None:
+        """Take over what was learnt of deployments that have new numbers."""
+        was, now = list(deployments), list(deployments.values())
+        self._cells[:, now] = old._cells[:, was]
+        self._table[:, :, now] = old._table[:, :, was]
+        self._learnt, self._due, self._steady = old._learnt, old._due, old._steady
 
     def _faded(self, deployments: slice, time: float) -> NDArray[np.float64]:
         cells = self._cells[:, deployments]

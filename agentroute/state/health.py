@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agentroute.state.load import Load, Trouble
@@ -95,6 +95,13 @@ class Health:
             seen.full_since = None
         elif seen.full_since is None:
             seen.full_since = at
+
+    def adopt(self, old: Health, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers."""
+        self._busy |= {pools[pool]: busy for pool, busy in old._busy.items() if pools.get(pool) in self.counted}
+        self._overran = {pools[pool]: overran for pool, overran in old._overran.items() if pool in pools}
+        self._reports = {pools[pool]: report for pool, report in old._reports.items() if pool in pools}
+        self._steady = old._steady
 
     def signs(self, pool: int, now: float, *, age_s: float | None, closed_in_s: float | None) -> Signs:
         """What is known of ``pool`` at ``now``, beside what others know of it."""

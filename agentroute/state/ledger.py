@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentroute.state.prefills import Reading
+
 Floats = NDArray[np.float64]
+GONE = -1
+"""In place of the number of a pool, or a deployment, that is no longer there."""
 
 
 class Shared(NamedTuple):
@@ -25,6 +29,7 @@ class Hold:
     """Blocks of one pool, held for one request; only the ledger changes it."""
 
     pool: int
+    """``GONE``: the router has given up the pool since."""
     blocks: int
     """Its own, without those of ``shared``."""
     group: Hashable
@@ -38,6 +43,10 @@ class Hold:
     """Those of ``blocks`` that the prompt fills; the rest fill as the answer grows."""
     service_s: float = 0.0
     """How long it is expected to take; 0: nobody knows."""
+    deployment: int = 0
+    """Whose request it is."""
+    reading: Reading | None = None
+    """What its prompt does to the pool."""
 
     @property
     def total(self) -> int:
@@ -128,7 +137,7 @@ class Ledger:
         False, and an overrun, when that passes the pool: nothing more is taken there until enough is free again.
         """
         more = blocks - hold.total
-        if more <= 0:
+        if more <= 0 or hold.pool == GONE:
             return True
         hold.blocks += more
         self.held = self.held.copy()
@@ -154,6 +163,8 @@ class Ledger:
 
     def free(self, hold: Hold) -> None:
         """Free a hold now; each hold is freed once."""
+        if hold.pool == GONE:
+            return
         less = hold.blocks
         if hold.shared is not None:
             standing = self._shared[hold.pool, hold.shared.hash]
@@ -162,6 +173,28 @@ class Ledger:
                 less += standing[1]
                 del self._shared[hold.pool, hold.shared.hash]
         self._change(hold, -less, -1)
+
+    def adopt(self, old: Ledger, pools: Mapping[int, int], deployments: Mapping[int, int]) -> None:
+        """Take over the holds of a ledger that is given up; ``pools`` and ``deployments`` are the new numbers by the
+        old ones. What is held where there is no pool any more is let go of.
+
+        A pool may be smaller than what is held there: nothing more is taken until enough is free.
+        """
+        self.overruns, self._serial = old.overruns, old._serial
+        for hold in (hold for holds in old._holds for hold in holds):
+            blocks = hold.blocks
+            hold.pool, hold.deployment = pools.get(hold.pool, GONE), deployments.get(hold.deployment, GONE)
+            if hold.reading is not None:
+                hold.reading.pool = hold.pool
+            if hold.pool == GONE:
+                continue
+            if hold.shared is not None:
+                standing = self._shared.setdefault((hold.pool, hold.shared.hash), [0, hold.shared.blocks])
+                blocks += 0 if standing[0] else standing[1]
+                standing[0] += 1
+            self._change(hold, blocks, 1)
+        self._leaving = [leaving for leaving in old._leaving if leaving[2].pool != GONE]
+        heapq.heapify(self._leaving)
 
     def siblings(self, group: Hashable) -> int:
         """Requests of ``group`` in flight, in all pools."""

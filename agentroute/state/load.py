@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
@@ -138,6 +139,14 @@ class Foreign:
         """Seconds since the last report on ``pool`` was asked for, or ``None`` when there was none."""
         at = float(self._reported[pool])
         return self._steady(now) - at if math.isfinite(at) else None
+
+    def adopt(self, old: Foreign, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers."""
+        was, now = list(pools), list(pools.values())
+        figures, at, reported = self._figures.copy(), self._at.copy(), self._reported.copy()
+        figures[:, now], at[:, now], reported[now] = old._figures[:, was], old._at[:, was], old._reported[was]
+        self._figures, self._at, self._reported, self._steady = figures, at, reported, old._steady
+        self._others = self._reckoned(self._steady.last)
 
     def _set(self, figure: int, pool: int, value: float, at: float) -> None:
         self._figures[figure, pool], self._at[figure, pool] = max(0.0, value), at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf
 
@@ -124,6 +125,17 @@ class Prefills:
         self.read(reading, now)
         if self._bound.pop(id(reading), None) is not None:
             self._listed = None
+
+    def adopt(self, old: Prefills, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers; the readings have theirs already."""
+        was, now = list(pools), list(pools.values())
+        for name in ("_free_at_ms", "_reading", "_turns", "_turn_room_ms"):
+            getattr(self, name)[now] = getattr(old, name)[was]
+        for before, after in pools.items():
+            self._stall_ms[after], self._work_ms[after] = old._stall_ms[before], old._work_ms[before]
+        self._bound = {key: reading for key, reading in old._bound.items() if reading.pool >= 0}
+        self._most_reading, self._most_turns = old._most_reading, old._most_turns
+        self._turns_at, self._any_turns, self._busy_until_ms = old._turns_at, old._any_turns, old._busy_until_ms
 
     def _list(self) -> tuple[NDArray[np.int64], Floats, Floats]:
         """Pools, budgets and what was lost, of all that have a time to keep."""

@@ -18,8 +18,9 @@ from agentroute.state.affinity import Affinity
 from agentroute.state.breaker import FAULTS, Breaker
 from agentroute.state.corrections import METRICS, Corrections
 from agentroute.state.health import Health, Signs
-from agentroute.state.ledger import Hold, Ledger, Shared
+from agentroute.state.ledger import GONE, Hold, Ledger, Shared
 from agentroute.state.load import DOWN, Foreign, Load, Others
+from agentroute.state.moved import Moved
 from agentroute.state.prefills import Prefills, Reading
 from agentroute.state.throttle import Sent, Throttle
 from agentroute.task import Task
@@ -146,6 +147,7 @@ class Situation:
             pool, there.prefill_ms, now, budget_ms=budget_ms(ask, state, there), turn_room_ms=turn_room_ms(ask, there)
         )
         probe, sent = self.breaker.probe_started(pool, now), self.throttle.sent(pool, before, now)
+        hold.deployment, hold.reading = d, reading
         by_ttft, by_tpot = there.factors
         curve_ms = there.ttft_ms / by_ttft, there.tpot_ms / by_tpot
         return Placed(d, hold, reading, marks, probe, ask.isl, there.n_run, curve_ms, sent)
@@ -164,7 +166,9 @@ class Situation:
 
     def ended(self, placed: Placed, outcome: Outcome | None, now: float) -> None:
         """Learn from what became of a request; its hold is freed apart. ``None``: nothing was seen of it."""
-        pool = placed.hold.pool
+        pool, deployment = placed.hold.pool, placed.hold.deployment
+        if pool == GONE:
+            return
         self._passed(pool, now)
         self.prefills.ended(placed.reading, now)
         if outcome is None or outcome.failure is not None:
@@ -174,8 +178,8 @@ class Situation:
         self.throttle.answered(pool, placed.sent, now)
         for metric, predicted_ms in zip(METRICS, placed.curve_ms, strict=True):
             seen_ms = getattr(outcome, metric)
-            if seen_ms is not None:
-                self.corrections.seen(placed.deployment, metric, placed.isl, placed.n, predicted_ms, seen_ms, now)
+            if seen_ms is not None and deployment != GONE:
+                self.corrections.seen(deployment, metric, placed.isl, placed.n, predicted_ms, seen_ms, now)
         if outcome.output_tokens:
             self.affinity.learn(pool, (), now, outcome.output_tokens)
 
@@ -197,6 +201,8 @@ class Situation:
 
     def begun(self, placed: Placed, now: float) -> None:
         """Its first token came: its prompt is read, and the server has taken it."""
+        if placed.hold.pool == GONE:
+            return
         self.prefills.read(placed.reading, now)
         self.throttle.answered(placed.hold.pool, placed.sent, now)
 
@@ -237,6 +243,20 @@ class Situation:
             age_s = self.foreign.age_s(pool, now)
             found.append(self.health.signs(pool, now, age_s=age_s, closed_in_s=closed_in_s))
         return found
+
+    def moved(self, fleet: CompiledFleet, now: float) -> Situation:
+        """Where things stand for another fleet: what is still there goes on as it was. This one is given up."""
+        self.ledger.settle(now)
+        new, to = Situation(fleet), Moved.between(self._fleet, fleet)
+        new.ledger.adopt(self.ledger, to.pools, to.deployments)
+        new.prefills.adopt(self.prefills, to.pools)
+        new.breaker.adopt(self.breaker, to.pools)
+        new.throttle.adopt(self.throttle, to.pools)
+        new.foreign.adopt(self.foreign, to.pools)
+        new.health.adopt(self.health, to.pools)
+        new.affinity.adopt(self.affinity, to.pools)
+        new.corrections.adopt(self.corrections, to.same_curves)
+        return new
 
     def _passed(self, pool: int, now: float) -> None:
         """Note for how long there have been so many in flight, before that changes."""

@@ -7,6 +7,7 @@ many are sent again as those end; one more is tried after a while.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -129,6 +130,12 @@ class Throttle:
         one = self._narrow.get(pool)
         if one is not None and sent.trial == one.trial:
             one.trial = None
+
+    def adopt(self, old: Throttle, pools: Mapping[int, int]) -> None:
+        """Take over what is known of pools that have new numbers."""
+        self._narrow = {pools[pool]: one for pool, one in old._narrow.items() if pool in pools}
+        self._refused = {pools[pool]: refused for pool, refused in old._refused.items() if pool in pools}
+        self._steady, self._trials = old._steady, old._trials
 
     def narrowed(self) -> frozenset[int]:
         """The pools that have a limit."""

@@ -86,6 +86,19 @@ def test_a_status_speaks_where_the_body_does_not(status: int, kind: FailureKind)
             {"message": "Input length (9000 tokens) exceeds the maximum allowed length (8186 tokens). Use a shorter"},
             K.CONTEXT_OVERFLOW,
         ),
+        (
+            500,
+            {
+                "error": {
+                    "message": "input (601 tokens) is too large to process. increase the physical batch size "
+                    "(current batch size: 512)",
+                    "type": "server_error",
+                }
+            },
+            K.CONTEXT_OVERFLOW,
+        ),
+        (400, {"message": "The model does not support Embeddings API", "type": "BadRequestError"}, K.NOT_FOUND),
+        (400, {"message": "This model does not appear to be an embedding model by default."}, K.NOT_FOUND),
         (400, {"message": "Multimodal prompt is too long after expanding multimodal tokens."}, K.CONTEXT_OVERFLOW),
         # vLLM 0.32
         (

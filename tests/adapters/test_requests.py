@@ -373,6 +373,12 @@ def test_urgency_is_told_in_the_direction_that_the_server_goes_by(name: str, ser
     assert found == sent
 
 
+@pytest.mark.parametrize("name", ["vllm", "sglang"])
+def test_a_priority_of_the_callers_own_stays(name: str) -> None:
+    for served in (Served(), Served(priority="lower")):
+        assert asked(name, {"priority": 7}, served=served, urgency=1) == {"priority": 7}
+
+
 def test_a_hint_of_the_callers_own_stays() -> None:
     body = {"nvext": {"annotations": ["x"], "agent_hints": {"osl": 9, "priority": 5}}}
     assert asked("dynamo", body, urgency=-2) == body
@@ -388,6 +394,9 @@ def test_what_a_profile_says_of_a_place_is_what_is_known_of_it() -> None:
     known = profile(window=32_768, kv_blocks=100)
     assert Served.of(known) == Served(window=32_768, pool_tokens=100 * BLOCK)
     assert Served.of(profile()) == Served()
+    assert known.limits is not None
+    first = known.model_copy(update={"limits": known.limits.model_copy(update={"priority": "higher"})})
+    assert Served.of(first).priority == "higher"
     assert Served.of(known.model_copy(update={"limits": None})) == Served()
 
 

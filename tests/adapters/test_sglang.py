@@ -81,6 +81,20 @@ def test_a_server_with_replicas_of_attention_is_counted_by_rank() -> None:
     assert (found.notes, found.pool_notes) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("info", "first"),
+    [
+        ({}, None),
+        ({"enable_priority_scheduling": False, "schedule_low_priority_values_first": True}, None),
+        ({"enable_priority_scheduling": True}, "higher"),
+        ({"enable_priority_scheduling": True, "schedule_low_priority_values_first": False}, "higher"),
+        ({"enable_priority_scheduling": True, "schedule_low_priority_values_first": True}, "lower"),
+    ],
+)
+def test_priorities_count_in_the_direction_that_it_was_started_with(info: dict[str, Any], first: str | None) -> None:
+    assert told(**info).priority == first
+
+
 def test_no_key_of_the_server_leaves_its_answer() -> None:
     answers = recorded(NOW)
     assert SECRET in json.dumps(answers)

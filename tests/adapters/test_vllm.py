@@ -84,6 +84,15 @@ def test_a_server_in_development_mode_tells_everything(
     assert (found.notes, found.pool_notes) == ((), ())
 
 
+def test_priorities_count_only_where_the_scheduler_goes_by_them() -> None:
+    answers = recorded("vllm-0.32.0-tp2")
+    scheduler = answers[SERVER_INFO]["vllm_config"]["scheduler_config"]
+    assert (scheduler["policy"], discover(answers).priority) == ("fcfs", None)
+    scheduler["policy"] = "priority"
+    assert discover(answers).priority == "lower"
+    assert discover(answers | {SERVER_INFO: NOT_FOUND}).priority is None
+
+
 def test_outside_development_mode_the_pool_is_known_and_the_split_is_not() -> None:
     found = discover(recorded("vllm-0.32.0-tp2") | {SERVER_INFO: NOT_FOUND})
     assert found.kv_pool == KvPool(tokens=1536, block_tokens=128)

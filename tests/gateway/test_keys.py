@@ -77,9 +77,12 @@ def test_a_key_says_whose_request_it_is(header: bytes) -> None:
 def test_every_key_is_compared_whether_one_was_found_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = Keys([key(name) for name in "abcd"], {name: f"sk-{name}" for name in "abcd"})
     compared: list[bytes] = []
-    monkeypatch.setattr(
-        "agentroute.gateway.keys.hmac.compare_digest", lambda one, other: compared.append(one) or one == other
-    )
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return one == other
+
+    monkeypatch.setattr("agentroute.gateway.keys.hmac.compare_digest", compare)
     for secret in (b"sk-a", b"sk-d"):
         compared.clear()
         keys.caller(bearer(b"Bearer " + secret))
@@ -130,8 +133,8 @@ def test_the_callers_key_does_not_reach_the_server() -> None:
 def test_a_key_may_use_its_own_routes_alone(fleet: tuple[Deployment, ...]) -> None:
     with Served(*fleet, routes=ROUTES, keys={"a": {"routes": ["night"]}, "b": {}}) as served:
         assert served.chat(key="a", model="auto:night").headers["x-agentroute-deployment"] == "cheap"
-        for ask in ({"model": "auto:day"}, {"model": "auto"}, {"model": "auto:nowhere"}, {"model": "large"}):
-            answer = served.chat(key="a", **ask)
+        for model in ("auto:day", "auto", "auto:nowhere", "large"):
+            answer = served.chat(key="a", model=model)
             assert answer.status_code == 403
             assert answer.json()["error"]["message"].endswith("it may use: night")
         assert served.chat(key="b", model="auto:day").headers["x-agentroute-deployment"] == "dear"
@@ -236,7 +239,7 @@ def test_the_places_of_those_who_went_away_or_failed_are_given_back() -> None:
 
 
 def test_what_one_key_did_another_one_does_not_see(fleet: tuple[Deployment, ...]) -> None:
-    keys = {"a": {}, "b": {}, "boss": {"admin": True}, "small": {"routes": ["night"]}}
+    keys: dict[str, dict[str, Any]] = {"a": {}, "b": {}, "boss": {"admin": True}, "small": {"routes": ["night"]}}
     with Served(*fleet, routes=ROUTES, keys=keys) as served:
         for name in "ab":
             served.chat(name)
@@ -258,7 +261,7 @@ def test_what_one_key_did_another_one_does_not_see(fleet: tuple[Deployment, ...]
 
 
 def test_a_dry_run_tells_a_key_of_its_own_deployments_alone(fleet: tuple[Deployment, ...]) -> None:
-    keys = {"small": {"routes": ["night"]}, "boss": {"admin": True}}
+    keys: dict[str, dict[str, Any]] = {"small": {"routes": ["night"]}, "boss": {"admin": True}}
     with Served(*fleet, routes=ROUTES, keys=keys) as served:
         told = [
             served.client.post(

@@ -80,6 +80,8 @@ function plot(curve, now) {
   n.forEach((value, i) => draw(picture, "circle", { class: "point", cx: x(value), cy: y(tpot[i]), r: 2.5 }));
   if (at !== null) {
     draw(picture, "line", { class: "now", x1: x(at), x2: x(at), y1: top, y2: high - bottom });
+    const anchor = x(at) > wide / 2 ? "end" : "start";
+    draw(picture, "text", { x: x(at) + (anchor === "end" ? -4 : 4), y: top + 8, "text-anchor": anchor }, `now ${at}`);
     if (now.tpot_ms !== null) draw(picture, "circle", { class: "here", cx: x(at), cy: y(now.tpot_ms), r: 4 });
   }
   return picture;
