@@ -365,10 +365,13 @@ class Router:
                 if found is not None:
                     return found
             assessment = Assessment(self.rules.compiled, ask, state, room_now=True)
-            best = where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
+            best = self._where(task, assessment, objective, waited_s)
             if isinstance(best, Delay):
                 return best
             return self._lease(task, objective, assessment, assessment.there(best), now)
+
+    def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float) -> int | Delay:
+        return where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
 
     def _room(self, delay: Delay) -> bool:
         """Whether some deployment has the blocks that somebody waits for; True where that is not what lacks."""
@@ -382,9 +385,8 @@ class Router:
     def _leased(self, task: Task, objective: Objective, ask: Ask, state: State, now: float) -> Lease | None:
         """A lease on what plain numbers find; ``None`` where arrays must be asked."""
         rules = self.rules
-        if rules.quick is None or objective is not FIT:
-            return None
-        there = rules.quick.best(ask, state, room_now=True)
+        quick = rules.quick if objective is FIT else None
+        there = None if quick is None else quick.best(ask, state, room_now=True)
         if there is None:
             return None
         return self._lease(task, objective, Late(rules.compiled, ask, state, True), there, now)
