@@ -74,6 +74,8 @@ def elsewhere(attempt: Callable[[Task], T], task: Task, route: Route, refused: N
         except NoFeasibleDeployment as too:
             if isinstance(too, PoolFull) and not isinstance(refused, PoolFull):
                 refused = too
+        except UnknownNameError:  # the router goes by other rules meanwhile, which have no such route
+            continue
     raise refused
 
 
@@ -100,7 +102,7 @@ def placing(place: Place, routes: Callable[[], Mapping[str, Route]]) -> Place:
         for name in route.fallbacks:
             try:
                 other = placed(on(task, route, name), waited_s, closed)
-            except NoFeasibleDeployment:
+            except (NoFeasibleDeployment, UnknownNameError):  # refused, or no longer there
                 continue
             if not isinstance(other, Delay):
                 return other

@@ -322,12 +322,11 @@ class Router:
         return self._clock()
 
     def _release(self, lease: Lease, outcome: Outcome | None, after_s: float) -> None:
-        situation = self._situation
         with self._lock:
             placed, lease._placed = lease._placed, None
             if placed is None:
                 return
-            now = self._now()
+            situation, now = self._situation, self._now()
             situation.ended(placed, outcome, now)
             if after_s > 0:
                 situation.ledger.leave(placed.hold, at=now + after_s)
