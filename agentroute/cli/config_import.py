@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ import typer
 from agentroute.cli.config_writing import Imported, Server, write
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
-from agentroute.errors import ConfigError, UsageError, shown
+from agentroute.errors import ConfigError, UsageError, counted, shown
 from agentroute.files import read_text
 from agentroute.fleet import check_url
 from agentroute.startup.log import read
@@ -37,7 +37,7 @@ _LITELLM: dict[str, tuple[str, str]] = {
     "lm_studio": ("openai", "other"),
     "litellm_proxy": ("openai", "other"),
 }
-"""LiteLLM's providers that are servers of one's own with the OpenAI API: the adapter, and the engine where it is told."""
+"""LiteLLM's providers that are servers of one's own with the OpenAI API: the adapter, and the engine where told."""
 _AIOS: dict[str, tuple[str, str]] = {
     "vllm": ("vllm", "vllm"),
     "sglang": ("sglang", "sglang"),
@@ -63,15 +63,15 @@ def import_(
     `agentroute profiles from-server` and `agentroute measure` tell the rest.
     """
     found = imported(file)
+    text = write(found, output, force=force)
     for note in found.notes:
         say(f"not carried over: {printable(note)}")
-    text = write(found, output, force=force)
     if as_json:
         print_json("config import", {"config": text, "not_carried_over": found.notes})
     elif output is None:
         typer.echo(text, nl=False)
     else:
-        typer.echo(f"wrote {printable(output)} and {len(found.servers)} of profiles beside it")
+        typer.echo(f"wrote {printable(output)} and {counted(len(found.servers), 'profile')} beside it")
 
 
 def imported(file: Path) -> Imported:
@@ -163,14 +163,16 @@ def _litellm(found: Imported, data: Mapping[str, Any], file: Path) -> None:
         found.notes += [
             f"{where}.{key}" for key in sorted(map(str, entry)) if key not in ("model_name", "litellm_params")
         ]
-    settings = [name for name in sorted(map(str, data)) if name != "model_list"]
-    found.notes += [f"{name}" for name in settings]
-    for name in ("router_settings", "litellm_settings"):
-        table = data.get(name)
-        if isinstance(table, dict) and isinstance(table.get("fallbacks"), list):
-            for pair in table["fallbacks"]:
+    for name in sorted(map(str, data)):
+        table = data[name]
+        if name in ("router_settings", "litellm_settings") and isinstance(table, dict):
+            found.notes += [f"{name}.{key}" for key in sorted(map(str, table)) if key != "fallbacks"]
+            pairs = table.get("fallbacks")
+            for pair in pairs if isinstance(pairs, list) else ():
                 if isinstance(pair, dict):
                     found.fallbacks |= {str(a): [str(b) for b in bs] for a, bs in pair.items() if isinstance(bs, list)}
+        elif name != "model_list":
+            found.notes.append(name)
 
 
 # ---- AIOS
@@ -228,10 +230,9 @@ def _commands(text: str) -> Iterator[tuple[int, str]]:
         joined = ""
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class _Options:
     words: list[str]
-    rest: list[str] = field(default_factory=list)
 
     def get(self, *names: str) -> str | None:
         """The value of an option that is given as ``--name value`` or ``--name=value``."""
@@ -244,7 +245,7 @@ class _Options:
 
 def _launched(found: Imported, line: int, command: str, file: Path) -> None:
     try:
-        options = _Options([word for word in shlex.split(command, comments=True)])
+        options = _Options(shlex.split(command, comments=True))
     except ValueError:
         raise ConfigError("is no command line: a quote is not closed", path=file, line=line) from None
     try:
