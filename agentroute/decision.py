@@ -299,7 +299,7 @@ def replay(record: Mapping[str, Any], router_or_fleet: Router | Fleet) -> Decisi
 
     if isinstance(router_or_fleet, Fleet):
         return records.replay(record, CompiledFleet.of(router_or_fleet))
-    return records.replay(record, router_or_fleet._compiled, router_or_fleet._own)
+    return records.replay(record, router_or_fleet.rules.compiled, router_or_fleet.rules.own)
 
 
 def _wait_ms(a: Assessment, d: int) -> float | None:

@@ -46,7 +46,8 @@ def by_name(routes: Iterable[Route]) -> Mapping[str, Route]:
 
 def _circle(name: str, routes: Mapping[str, Route]) -> str | None:
     """The way from a route back to itself over fallbacks, in words; ``None``: there is none."""
-    ways, seen = [(name,)], set()
+    ways: list[tuple[str, ...]] = [(name,)]
+    seen: set[str] = set()
     while ways:
         way = ways.pop()
         for following in routes[way[-1]].fallbacks:
