@@ -1,7 +1,7 @@
 """What the gateway adds, on a loopback server: one JSON line each. Run by ``make bench-gateway``.
 
-The client is bare sockets; gateway (``agentroute serve``) and server are processes of their own. What is told is direct,
-through the gateway, and the difference. On a machine with two cores the three share them.
+The client is bare sockets; gateway (``agentroute serve``) and server are processes of their own. What is told is
+direct, through the gateway, and the difference. On a machine with two cores the three share them.
 """
 
 from __future__ import annotations
