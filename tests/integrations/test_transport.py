@@ -44,6 +44,13 @@ def server() -> Iterator[FaultServer]:
         yield server
 
 
+def body_of(server: FaultServer) -> Any:
+    """What the server was sent, as JSON."""
+    assert server.bodies is not None
+    (body,) = server.bodies
+    return json.loads(body)
+
+
 class Watched(Router):
     """Remembers what it was asked for."""
 
@@ -139,7 +146,7 @@ def test_a_body_that_names_the_servers_model_otherwise_keeps_its_bytes(server: F
 )
 def test_a_body_whose_model_is_hard_to_find_says_the_same_anew(server: FaultServer, body: bytes) -> None:
     post(plain_httpx, router_for(server), body)
-    assert json.loads(server.bodies[0]) == {**json.loads(body), "model": "m"}
+    assert body_of(server) == {**json.loads(body), "model": "m"}
 
 
 def test_a_body_is_read_once(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,12 +255,12 @@ def test_metadata_comes_before_headers_and_those_before_what_is_said_around(
     (task,) = router.tasks
     assert (task.concurrency, task.session_id, task.priority) == (2, "s", "batch")
     assert (task.ttft_ms, task.deadline_s) == (Slo(9000.0, hard=False), Slo(30, hard=False))
-    assert json.loads(server.bodies[0]) == {**HI, "model": "m", "metadata": {"user": "u"}}
+    assert body_of(server) == {**HI, "model": "m", "metadata": {"user": "u"}}
 
 
 def test_metadata_of_hints_alone_is_gone_before_the_wire(server: FaultServer) -> None:
     post(plain_httpx, router_for(server), {**HI, "metadata": {"agentroute_step": 2}})
-    assert json.loads(server.bodies[0]) == {**HI, "model": "m"}
+    assert body_of(server) == {**HI, "model": "m"}
 
 
 def test_what_the_sdk_has_sent_before_is_not_repeated_here(server: FaultServer) -> None:

@@ -1,0 +1,28 @@
+"""An agent of LangChain: one tool call, then the answer. Every step is routed.
+
+Run: python examples/agents/langchain_agent.py agentroute.toml
+"""
+
+import sys
+
+from langchain.agents import create_agent
+
+from agentroute import Router
+from agentroute.integrations.langchain import Routed
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"It is sunny in {city}."
+
+
+def main(config: str) -> None:
+    """Ask, and tell the answer."""
+    routed = Routed(Router.from_config(config))
+    agent = create_agent(routed.model, tools=[weather], middleware=[routed])
+    done = agent.invoke({"messages": [{"role": "user", "content": "How is the weather in Paris?"}]})
+    print(done["messages"][-1].content)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "agentroute.toml")

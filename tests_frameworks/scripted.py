@@ -1,0 +1,66 @@
+"""A server that plays a model which calls the tool it is given once, and then repeats what the tool said."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from servers import Asked, Server, answers
+
+CONFIG = """
+[[deployments]]
+name = "here"
+profile = "qwen3-32b/vllm-h100-tp4"
+base_url = "{url}/v1"
+served_model = "played"
+
+[routes.default]
+deadline_s = 600
+"""
+
+
+class Played(Server):
+    """Keeps every request's body and headers."""
+
+    def __init__(self) -> None:
+        super().__init__(_played)
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        """What was asked, in order."""
+        return [json.loads(asked.body) for asked in self.asked if asked.body]
+
+    def config(self, folder: Path) -> Path:
+        """A configuration whose only deployment it is."""
+        path = folder / "agentroute.toml"
+        path.write_text(CONFIG.format(url=self.url))
+        return path
+
+
+def _played(connection: socket.socket, asked: Asked) -> None:
+    if not asked.body:
+        return answers('{"object": "list", "data": [{"id": "played", "object": "model"}]}')(connection, asked)
+    body = json.loads(asked.body)
+    told = [message for message in body["messages"] if message["role"] == "tool"]
+    tools = body.get("tools")
+    message: dict[str, Any] = {"role": "assistant", "content": None}
+    if told:
+        message["content"] = f"The tool said: {told[-1]['content']}"
+    elif tools:
+        name = tools[0]["function"]["name"]
+        call = {"name": name, "arguments": json.dumps({"city": "Paris"})}
+        message["tool_calls"] = [{"id": "call_1", "type": "function", "function": call}]
+    else:
+        message["content"] = "There was no tool."
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
+    answer = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": reason}],
+        "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25},
+    }
+    return answers(json.dumps(answer))(connection, asked)

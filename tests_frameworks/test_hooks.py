@@ -1,0 +1,106 @@
+"""The hooks of frameworks: what they tell the router of a step, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scripted import Played
+
+from agentroute.errors import UsageError
+from agentroute.fleet import Deployment, Fleet
+from agentroute.profile import Engine, Profile
+from agentroute.route import Route
+from agentroute.router import Router
+from agentroute.task import Task
+
+QUESTION = "How is the weather in Paris?"
+ANSWER = "The tool said: It is sunny in Paris."
+
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"It is sunny in {city}."
+
+
+class Watched(Router):
+    """Remembers what it was asked for."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.tasks: list[Task] = []
+
+    def admit(self, task: Task, **more: Any) -> Any:
+        self.tasks.append(task)
+        return super().admit(task, **more)
+
+
+@pytest.fixture
+def server() -> Iterator[Played]:
+    with Played() as server:
+        yield server
+
+
+@pytest.fixture
+def router(server: Played) -> Watched:
+    profile = Profile(format=1, name="played", engine=Engine(name="llamacpp"))
+    one = Deployment("here", profile, urls=(server.url,), served_model="played")
+    return Watched(Fleet([one]), routes=[Route(name="tools", deadline_s=600)])
+
+
+def test_pydantic_ai_tells_each_step_of_a_conversation(router: Watched) -> None:
+    agents = pytest.importorskip("pydantic_ai")
+    from agentroute.integrations.pydantic_ai import routed
+
+    agent = agents.Agent(tools=[weather], capabilities=[routed(router, "tools")])
+    first = agent.run_sync(QUESTION)
+    assert first.output == ANSWER
+    agent.run_sync("And now?", message_history=first.all_messages())
+    assert [task.step for task in router.tasks] == [1, 2, 3]
+    assert len({task.session_id for task in router.tasks}) == 1
+    assert {task.route for task in router.tasks} == {"tools"}
+    assert router.tasks[0].needs == {"tools"}
+
+
+def test_pydantic_ai_takes_a_model_for_one_run(router: Watched) -> None:
+    agents = pytest.importorskip("pydantic_ai")
+    from agentroute.integrations.pydantic_ai import routed_model
+
+    agent = agents.Agent("test", tools=[weather])
+    assert agent.run_sync(QUESTION, model=routed_model(router, "tools")).output == ANSWER
+    assert [task.route for task in router.tasks] == ["tools", "tools"]
+
+
+@pytest.mark.parametrize("way", ["invoke", "ainvoke"])
+def test_langchain_routes_whatever_model_the_agent_has(router: Watched, way: str) -> None:
+    agents = pytest.importorskip("langchain.agents")
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    from agentroute.integrations.langchain import Routed
+
+    theirs = FakeListChatModel(responses=["not asked"])
+    agent = agents.create_agent(theirs, tools=[weather], middleware=[Routed(router, "tools")])
+    said = {"messages": [{"role": "user", "content": QUESTION}]}
+    done = agent.invoke(said) if way == "invoke" else asyncio.run(agent.ainvoke(said))
+    assert done["messages"][-1].content == ANSWER
+    assert [(task.step, task.route) for task in router.tasks] == [(1, "tools"), (2, "tools")]
+
+
+def test_openai_agents_names_a_route_by_the_agents_model(router: Watched) -> None:
+    agents = pytest.importorskip("agents")
+    from agentroute.integrations.openai_agents import RoutedModels
+
+    async def run() -> str:
+        models = RoutedModels(router)
+        agent = agents.Agent(name="weather", tools=[agents.function_tool(weather)], model="auto:tools")
+        config = agents.RunConfig(model_provider=models, tracing_disabled=True)
+        done = await agents.Runner.run(agent, QUESTION, run_config=config)
+        with pytest.raises(UsageError, match="must be auto, auto:ROUTE or none, got 'gpt-5'"):
+            models.get_model("gpt-5")
+        await models.aclose()
+        return str(done.final_output)
+
+    assert asyncio.run(run()) == ANSWER
+    assert [task.route for task in router.tasks] == ["tools", "tools"]
