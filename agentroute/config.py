@@ -50,7 +50,7 @@ class Config(Frozen):
     """Your own objectives by name, each a function as ``module:function``; default none."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
-    gateway: GatewayConfig = Field(default_factory=GatewayConfig)
+    gateway: GatewayConfig = GatewayConfig()
     """What ``agentroute serve`` listens on."""
     keys: tuple[KeyConfig, ...] = Field((), max_length=10_000)
     """Who may call the gateway; default: anybody who reaches it."""

@@ -46,7 +46,8 @@ def by_name(routes: Iterable[Route]) -> Mapping[str, Route]:
 
 def _circle(name: str, routes: Mapping[str, Route]) -> str | None:
     """The way from a route back to itself over fallbacks, in words; ``None``: there is none."""
-    ways, seen = [(name,)], set()
+    ways: list[tuple[str, ...]] = [(name,)]
+    seen: set[str] = set()
     while ways:
         way = ways.pop()
         for following in routes[way[-1]].fallbacks:
@@ -74,6 +75,8 @@ def elsewhere(attempt: Callable[[Task], T], task: Task, route: Route, refused: N
         except NoFeasibleDeployment as too:
             if isinstance(too, PoolFull) and not isinstance(refused, PoolFull):
                 refused = too
+        except UnknownNameError:  # the router goes by other rules meanwhile, which have no such route
+            continue
     raise refused
 
 
@@ -100,7 +103,7 @@ def placing(place: Place, routes: Callable[[], Mapping[str, Route]]) -> Place:
         for name in route.fallbacks:
             try:
                 other = placed(on(task, route, name), waited_s, closed)
-            except NoFeasibleDeployment:
+            except (NoFeasibleDeployment, UnknownNameError):  # refused, or no longer there
                 continue
             if not isinstance(other, Delay):
                 return other

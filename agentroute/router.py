@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from agentroute.doctor.finding import Finding
 
 FIT = OBJECTIVES["fit"]
+Answers = list[Decision | NoFeasibleDeployment]
 
 
 class Router:
@@ -125,7 +126,7 @@ class Router:
             return elsewhere(self.decide, task, rules.routes[task.route], refusal(task, objective, assessment, now))
         return Decision.of(task, objective, assessment, fleet.deployments[found], found, now)
 
-    def decide_many(self, tasks: Sequence[Task]) -> list[Decision | NoFeasibleDeployment]:
+    def decide_many(self, tasks: Sequence[Task]) -> Answers:
         """What ``decide`` says of each task, all at this moment; a task that nothing can take has its refusal there.
 
         Tasks of one kind are assessed together: equal needs, names, route, objective, and kinds of limits on means. The
@@ -135,7 +136,7 @@ class Router:
         with self._lock:
             rules, now = self.rules, self._now()
             batches = batched(tasks, self._situation, now)
-        decided: list[Decision | NoFeasibleDeployment] = [NoFeasibleDeployment("", {})] * len(tasks)
+        decided: Answers = [NoFeasibleDeployment("", {})] * len(tasks)
         for batch in batches:
             alone = batch.places
             if batch.together:
@@ -148,12 +149,7 @@ class Router:
         return decided
 
     def _decide_together(
-        self,
-        rules: Rules,
-        tasks: Sequence[Task],
-        batch: Batch,
-        now: float,
-        decided: list[Decision | NoFeasibleDeployment],
+        self, rules: Rules, tasks: Sequence[Task], batch: Batch, now: float, decided: Answers
     ) -> list[int]:
         """Decide what is of one kind; the places of those that are refused, or that the last digits decide."""
         here = [tasks[i] for i in batch.places]
@@ -322,12 +318,11 @@ class Router:
         return self._clock()
 
     def _release(self, lease: Lease, outcome: Outcome | None, after_s: float) -> None:
-        situation = self._situation
         with self._lock:
             placed, lease._placed = lease._placed, None
             if placed is None:
                 return
-            now = self._now()
+            situation, now = self._situation, self._now()
             situation.ended(placed, outcome, now)
             if after_s > 0:
                 situation.ledger.leave(placed.hold, at=now + after_s)
@@ -371,6 +366,7 @@ class Router:
             return self._lease(task, objective, assessment, assessment.there(best), now)
 
     def _where(self, task: Task, assessment: Assessment, objective: Objective, waited_s: float) -> int | Delay:
+        """The deployment that a waiting task is placed at now, or why none; called under the lock."""
         return where(task, assessment, objective, self._situation.idle, waited_s, self._clock())
 
     def _room(self, delay: Delay) -> bool:

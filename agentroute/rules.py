@@ -37,7 +37,7 @@ class Rules:
         """What applies where neither task nor route names one."""
         self.routes = by_name(routes)
         same = before is not None and before.fleet.deployments == fleet.deployments
-        self.compiled = before.compiled if before is not None and same else CompiledFleet.of(fleet)
+        self.compiled: CompiledFleet = before.compiled if before is not None and same else CompiledFleet.of(fleet)
         self.own = {name: Objective(name, score) for name, score in objectives.items()}
         """Objectives of the user's own."""
         self.quick = Quick.of(self.compiled)

@@ -145,17 +145,17 @@ class KeyConfig(Frozen):
 class GatewayConfig(Frozen):
     """What ``agentroute serve`` listens on, and what it takes."""
 
-    host: str = Field("127.0.0.1", min_length=1, max_length=255)
+    host: str = Field(default="127.0.0.1", min_length=1, max_length=255)
     """The address to listen on; default 127.0.0.1, which only this machine reaches."""
-    port: int = Field(4_200, strict=True, ge=0, le=65_535)
+    port: int = Field(default=4_200, strict=True, ge=0, le=65_535)
     """The port to listen on, 0 for any that is free; default 4200."""
-    max_body_bytes: int = Field(32 * 1024 * 1024, strict=True, ge=1_024, le=1024**3)
+    max_body_bytes: int = Field(default=32 * 1024 * 1024, strict=True, ge=1_024, le=1024**3)
     """The largest request that is read; default 32 MiB."""
     drain_s: NonNegative = 30.0
     """How long requests in flight may go on once it is told to stop; default 30."""
-    tls_cert: str | None = Field(None, min_length=1, max_length=1_000)
+    tls_cert: str | None = Field(default=None, min_length=1, max_length=1_000)
     """A PEM file with the certificate chain, relative to this file; with tls_key; default: no TLS."""
-    tls_key: str | None = Field(None, min_length=1, max_length=1_000)
+    tls_key: str | None = Field(default=None, min_length=1, max_length=1_000)
     """A PEM file with its private key, relative to this file."""
     log_prompts: Flag = False
     """True: prompts and answers may stand in logs; default false."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from agentroute import compiled
+from agentroute import compiled, pools
 from agentroute.catalogue import shipped
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.fleet import Deployment
@@ -40,6 +40,14 @@ def once(fit: Callable[[Deployment], Curve | None]) -> Callable[[Deployment], Cu
 
 
 pytest.MonkeyPatch().setattr(compiled, "_curve", once(compiled._curve))
+
+
+def plain(is_fast: Callable[[str], bool]) -> Callable[[str], bool]:
+    """``is_fast`` as without the extra ``fast``, unless a test asks for aiohttp: most tests are of what most have."""
+    return lambda wire: is_fast("httpx" if wire == "auto" else wire)
+
+
+pytest.MonkeyPatch().setattr(pools, "_is_fast", plain(pools._is_fast))
 
 LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools", "llama_embeddings"}
 

@@ -58,7 +58,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     config = Config.load(written(tmp_path, WHOLE))
     routes = {route.name: route for route in config.router_routes()}
     tools = routes["tool-use"]
-    assert (tools.needs, tools.priority, tools.max_cost_usd) == ({"tools"}, "agent", 0.5)
+    assert (set(tools.needs), tools.priority, tools.max_cost_usd) == ({"tools"}, "agent", 0.5)
     assert (tools.fallbacks, tools.description) == (("spare",), "agents with tools")
     assert routes["spare"].deny == {"two"}
     gateway = config.gateway

@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from agentroute.config import Config
+from agentroute.router import Router
+from agentroute.state.load import Load
+from agentroute.task import Task
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -27,3 +32,23 @@ def test_an_example_runs(name: str, says: str) -> None:
 
 def test_every_example_is_tried() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {"quickstart.py", "fan_out.py"}
+
+
+def test_the_example_configuration_routes_each_kind_of_work_as_it_says() -> None:
+    config, mistakes = Config.read(EXAMPLES / "agentroute.toml")
+    assert not mistakes
+    assert config is not None
+    assert {"interactive", "tool-use", "batch", "long-context"} <= config.routes.keys()
+    router = config.router(Router)
+    for route, within in (
+        ("interactive", {"small", "middle"}), ("tool-use", {"middle", "long"}), ("batch", {"middle", "long"}),
+        ("long-context", {"long"}),
+    ):  # fmt: skip
+        decision = router.decide(Task(context_tokens=4_000, max_output_tokens=300, route=route))
+        assert decision.deployment in within
+        assert decision.task.route == route
+    for deployment in config.deployments[:2]:
+        for url in deployment.endpoints:
+            router.observe(deployment.name, Load(trouble="unreachable"), url=url)
+    spared = router.decide(Task(context_tokens=4_000, max_output_tokens=300, route="interactive"))
+    assert (spared.deployment, spared.task.route) == ("long", "long-context")

@@ -40,7 +40,7 @@ def naive(of: Fleet, score: Score, clock: Clock | None = None) -> Router:
     """A router that goes by one score alone, as others do."""
     made = Router(of, clock=clock or Clock())
     made.rules.own["naive"] = Objective("naive", score, weighs_slos=True)
-    made.objective = "naive"
+    made.rules.objective = "naive"
     return made
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import faults
 import pytest
@@ -100,8 +101,12 @@ def fifty(scene: Scene, way: str, streaming: bool, waits: Timeout = WAITS) -> li
             idle(client._inner)
         return replies
 
+    wire: Literal["httpx", "aiohttp"] = "aiohttp" if way == "aiohttp" else "httpx"
+    if wire == "aiohttp":
+        pytest.importorskip("httpx_aiohttp")
+
     async def together() -> list[Reply]:
-        async with AsyncClient(scene.router, timeout=waits, retry=ONCE) as client:
+        async with AsyncClient(scene.router, timeout=waits, retry=ONCE, transport=wire) as client:
             replies = await asyncio.gather(*(aask(client, i, streaming) for i in range(CALLS)))
             idle(client)
             return replies
@@ -153,7 +158,7 @@ GOOD: dict[str, Fault] = {
     "no [DONE]": faults.never_done,
 }
 """What is a whole answer all the same."""
-WAYS = [("async", True), ("async", False), ("sync", True)]
+WAYS = [("async", True), ("async", False), ("sync", True), ("aiohttp", True)]
 STREAMED_ONLY = {"10 MB without a line's end"}
 SYNC_TOO = {"reset in the header", "silent", "200 with an error", "429 without", "engine death"}
 """The sync client runs the async one's code, in a thread."""
@@ -161,7 +166,7 @@ ROWS = [
     pytest.param(fault, way, streaming, marks=[pytest.mark.alone] if fault in SLOW else [])
     for fault in ELSEWHERE
     for way, streaming in WAYS
-    if (streaming or fault not in STREAMED_ONLY) and (way == "async" or fault in SYNC_TOO)
+    if (streaming or fault not in STREAMED_ONLY) and (way != "sync" or fault in SYNC_TOO)
 ]
 
 
@@ -189,7 +194,7 @@ def test_the_next_candidate_answers_when_a_server_is_down(way: str, streaming: b
         nothing_is_left(scene)
 
 
-@pytest.mark.parametrize(("way", "streaming"), [("async", True), ("sync", True)])
+@pytest.mark.parametrize(("way", "streaming"), [("async", True), ("sync", True), ("aiohttp", True)])
 @pytest.mark.parametrize("fault", GOOD)
 def test_a_whole_answer_is_taken_as_one(scene: Scene, fault: str, way: str, streaming: bool) -> None:
     scene.bad.fault = GOOD[fault]

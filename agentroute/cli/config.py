@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from agentroute.cli import config_import
 from agentroute.cli.options import CONFIG, Json
 from agentroute.cli.output import EXIT_FAILURE, EXIT_USAGE, print_json, say
 from agentroute.cli.schema import config_schema
@@ -17,6 +18,7 @@ from agentroute.errors import AgentrouteError, FileError, counted
 from agentroute.router import Router
 
 app = typer.Typer(no_args_is_help=True, help="Check a configuration, print its schema, or make one of another tool's.")
+app.command("import")(config_import.import_)
 
 
 @app.command("check")

@@ -8,12 +8,13 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
-from agentroute.client import AsyncClient, AsyncForwarded, Reply
+from agentroute.client import AsyncClient, Reply
+from agentroute.decision import Decision
 from agentroute.errors import AgentrouteError
 from agentroute.gateway.asked import Asked, Reader
 from agentroute.gateway.intake import Gone, Receive, Refused, Scope, Send, body_of
@@ -137,7 +138,7 @@ class Proxy:
             asked.body, endpoint=self._endpoint, task=asked.task, retried=asked.retried, parsed=asked.parsed
         ) as answer:
             told = decision_headers(answer.decision)
-            _decided(record, answer)
+            _decided(record, answer.decision, told)
             way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}
             if not asked.streaming:
                 body = b"".join([chunk async for chunk in answer])
@@ -198,10 +199,11 @@ async def _failed(way: Way, record: Record, answer: ErrorAnswer) -> None:
     await way.fail(answer)
 
 
-def _decided(record: Record, answer: AsyncForwarded) -> None:
-    decision = answer.decision
-    record.deployment, record.reason, record.route = decision.deployment, decision.reason, decision.task.route
-    record.ttft_predicted_ms = None if decision.ttft_ms is None else decision.ttft_ms.mean
+def _decided(record: Record, decision: Decision, told: Mapping[str, str]) -> None:
+    """Note the decision as the headers tell it: working it out a second time would take as long as deciding."""
+    predicted = told.get("x-agentroute-predicted-ttft-ms")
+    record.deployment, record.reason = decision.deployment, told["x-agentroute-reason"]
+    record.ttft_predicted_ms = None if predicted is None else float(predicted)
 
 
 def _seen(record: Record, reply: Reply | None) -> None:

@@ -1,4 +1,4 @@
-"""Clients of the OpenAI SDK that route, whichever httpx the installed SDK is built on. Needs the package ``openai``.
+"""Clients of the OpenAI SDK that route, whichever httpx the installed SDK is built on. Needs the extra ``openai``.
 
 ::
 
@@ -45,7 +45,7 @@ def sdk() -> tuple[ModuleType, ModuleType]:
     try:
         openai = import_module("openai")
     except ImportError:
-        raise UsageError("the OpenAI SDK is not installed; pip install openai") from None
+        raise UsageError("the OpenAI SDK is not installed; pip install 'agentroute[openai]'") from None
     major = int(openai.__version__.partition(".")[0])
     return openai, import_module("httpx2" if major >= 3 else "httpx")
 

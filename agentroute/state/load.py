@@ -142,6 +142,8 @@ class Foreign:
 
     def adopt(self, old: Foreign, pools: Mapping[int, int]) -> None:
         """Take over what is known of pools that have new numbers."""
+        if old._steady.last == -math.inf:  # nothing was told yet
+            return
         was, now = list(pools), list(pools.values())
         figures, at, reported = self._figures.copy(), self._at.copy(), self._reported.copy()
         figures[:, now], at[:, now], reported[now] = old._figures[:, was], old._at[:, was], old._reported[was]

@@ -75,7 +75,7 @@ class Situation:
             up = np.zeros(len(held), dtype=np.bool_)
         elif closed:
             up = np.ones(len(held), dtype=np.bool_) if up is None else up.copy()
-            up[list(closed)] = False
+            up[[pool for pool in closed if pool < len(up)]] = False  # some are told of an earlier fleet
         siblings, shared = 0, None
         if own and task.concurrency > 1:
             group = self._group(task)
@@ -269,7 +269,8 @@ class Situation:
 
         ``None`` where nothing is running that a time was predicted for.
         """
-        ends = self.ledger.ends(pool)
+        there_still = pool is None or pool < len(self._fleet.pool_blocks)
+        ends = self.ledger.ends(pool if there_still else None)
         if not ends:
             return None
         # Beyond those in flight the same pace goes on.

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import faults
@@ -21,7 +19,7 @@ from servers import deployment, router
 import agentroute
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
 from agentroute.fleet import Deployment, Fleet
-from agentroute.integrations.transport import BASE_URL, routing_transport
+from agentroute.integrations.openai import async_openai_client, openai_client
 from agentroute.router import Router
 
 openai = pytest.importorskip("openai")
@@ -46,16 +44,6 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 FORM = {"type": "json_schema", "json_schema": {"name": "p", "strict": True, "schema": SCHEMA}}
 
 
-def module() -> ModuleType:
-    """The httpx that this SDK is built on."""
-    return import_module("httpx2" if int(openai.__version__.partition(".")[0]) >= 3 else "httpx")
-
-
-def routed(by: Router, **more: Any) -> Any:
-    http = module().Client(transport=routing_transport(by, httpx=module()))
-    return openai.OpenAI(base_url=BASE_URL, api_key="none", http_client=http, **more)
-
-
 def direct(server: EmbeddedServer) -> Any:
     return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
 
@@ -73,7 +61,7 @@ def said(answer: Any) -> Any:
 
 def both(server: EmbeddedServer, ask: Callable[[Any, str], Any]) -> tuple[Any, Any]:
     """The same asked through the transport and directly."""
-    with routed(router(deployment(server.url))) as client:
+    with openai_client(router(deployment(server.url))) as client:
         through = ask(client, "auto")
     with direct(server) as client:
         return through, ask(client, MODEL_ALIAS)
@@ -117,7 +105,7 @@ def test_a_parsed_answer_has_its_shape(llama_one: EmbeddedServer) -> None:
     class Shape(BaseModel):
         ok: bool
 
-    with routed(router(deployment(llama_one.url))) as client:
+    with openai_client(router(deployment(llama_one.url))) as client:
         answer = client.chat.completions.parse(model="auto", messages=HELLO, response_format=Shape, max_tokens=200)
     assert isinstance(answer.choices[0].message.parsed, Shape)
 
@@ -126,8 +114,7 @@ def test_the_async_client_streams_and_can_be_left(llama_one: EmbeddedServer) -> 
     by = router(deployment(llama_one.url))
 
     async def ask() -> tuple[Any, Any]:
-        http = module().AsyncClient(transport=routing_transport(by, httpx=module()))
-        async with openai.AsyncOpenAI(base_url=BASE_URL, api_key="none", http_client=http) as client:
+        async with async_openai_client(by) as client:
             async with await client.chat.completions.create(
                 model="auto", messages=HELLO, stream=True, max_tokens=500, extra_body={"ignore_eos": True}
             ) as stream:
@@ -142,7 +129,7 @@ def test_the_async_client_streams_and_can_be_left(llama_one: EmbeddedServer) -> 
 
 
 def test_the_decision_is_in_the_headers(llama_one: EmbeddedServer) -> None:
-    with routed(router(deployment(llama_one.url))) as client:
+    with openai_client(router(deployment(llama_one.url))) as client:
         raw = client.chat.completions.with_raw_response.create(model="auto", messages=HELLO, **FIXED)
     assert raw.headers["x-agentroute-deployment"] == "here"
 
@@ -171,7 +158,8 @@ def only(server: FaultServer) -> Router:
 )
 def test_the_sdk_sends_nothing_again_that_was_tried(server: FaultServer, fault: Any, kind: str) -> None:
     server.fault = fault
-    with routed(only(server), max_retries=5) as client, pytest.raises(openai.APIStatusError) as caught:
+    eager = openai_client(only(server)).with_options(max_retries=5)
+    with eager as client, pytest.raises(openai.APIStatusError) as caught:
         client.chat.completions.create(model="auto", messages=HELLO)
     assert type(caught.value).__name__ == kind
     assert server.retries[0] is None
@@ -179,7 +167,7 @@ def test_the_sdk_sends_nothing_again_that_was_tried(server: FaultServer, fault: 
 
 
 def test_a_prompt_that_fits_nowhere_is_the_error_that_agents_know(server: FaultServer) -> None:
-    with routed(only(server)) as client, pytest.raises(openai.BadRequestError) as caught:
+    with openai_client(only(server)) as client, pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="auto", messages=[{"role": "user", "content": "word " * 5_000}])
     assert caught.value.code == "context_length_exceeded"
     assert not server.asked
@@ -188,7 +176,7 @@ def test_a_prompt_that_fits_nowhere_is_the_error_that_agents_know(server: FaultS
 def test_a_stream_that_breaks_is_an_error_of_the_sdk_after_its_text(server: FaultServer) -> None:
     server.fault = faults.reset_after_content
     text = ""
-    with routed(only(server)) as client, pytest.raises(openai.APIError, match="interrupted"):
+    with openai_client(only(server)) as client, pytest.raises(openai.APIError, match="interrupted"):
         for chunk in client.chat.completions.create(model="auto", messages=HELLO, stream=True):
             text += chunk.choices[0].delta.content or ""
     assert text == "be"

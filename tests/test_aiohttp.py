@@ -1,0 +1,94 @@
+"""The extra ``fast``: the same calls over aiohttp, to a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from faults import FaultServer
+from servers import deployment, router
+from tenacity import retry, stop_after_delay, wait_fixed
+
+from agentroute import pools
+from agentroute.client import AsyncClient, Client, Reply
+from agentroute.demo.embedded import EmbeddedServer
+from agentroute.wire import TextDelta
+
+pytest.importorskip("httpx_aiohttp")
+
+HELLO = [{"role": "user", "content": "Say hello"}]
+SHORT = {"max_tokens": 6, "temperature": 0}
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_a_real_server_says_the_same_over_either_transport(llama_one: EmbeddedServer) -> None:
+    routed = router(deployment(llama_one.url))
+    said = []
+    for wire in ("httpx", "aiohttp"):
+        with Client(routed, transport=wire) as client:  # type: ignore[arg-type]
+            whole = client.chat(HELLO, body=SHORT)
+            with client.stream(HELLO, body=SHORT) as events:
+                text = "".join(event.text for event in events if isinstance(event, TextDelta))
+            assert events.reply is not None
+            completed = client.call("completions", {"prompt": "Once upon", **SHORT})
+            body = json.dumps({"input": "Say hi", "max_output_tokens": 4, "temperature": 0, "stream": True}).encode()
+            with client.forward(body, endpoint="responses") as answer:
+                raw = b"".join(answer)
+            assert answer.reply is not None
+            assert b"response.completed" in raw
+            said.append((whole.text, text, completed.text, answer.reply.text, whole.usage.completion_tokens))
+    assert said[0] == said[1]
+    assert all(said[0])
+
+
+def test_leaving_a_stream_cancels_it_on_the_server(llama_one: EmbeddedServer) -> None:
+    @retry(stop=stop_after_delay(10.0), wait=wait_fixed(0.05), reraise=True)
+    async def idle(client: AsyncClient) -> None:
+        async with httpx.AsyncClient(trust_env=False) as plain:
+            slots = (await plain.get(f"{llama_one.url}/slots")).json()
+        assert not [slot for slot in slots if slot["is_processing"]]
+
+    async def leave() -> None:
+        async with AsyncClient(router(deployment(llama_one.url)), transport="aiohttp") as client:
+            async with client.stream(HELLO, body={"ignore_eos": True, "max_tokens": 1_500}) as events:
+                assert await anext(events)
+            await idle(client)
+
+    asyncio.run(leave())
+
+
+def test_many_calls_at_once_share_one_pool_and_leave_nothing_open() -> None:
+    async def together(url: str) -> list[Reply]:
+        async with AsyncClient(router(deployment(url)), transport="aiohttp") as client:
+            replies = await asyncio.gather(*(client.chat([{"role": "user", "content": f"n{i}"}]) for i in range(64)))
+            assert [pool.used for pool in client._means.pools._all] == [0]
+            return replies
+
+    with FaultServer() as server:
+        replies = asyncio.run(together(server.url))
+
+        @retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.01), reraise=True)
+        def closed() -> None:
+            assert len(server.connections) == 0
+
+        closed()
+    assert [reply.text for reply in replies] == [f"n{i}" for i in range(64)]
+
+
+@pytest.mark.parametrize(("variable", "fast"), [(None, True), ("HTTP_PROXY", False), ("NO_PROXY", True)])
+def test_it_is_taken_by_itself_where_no_proxy_is_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, fast: bool
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+    assert pools._is_fast.__closure__ is not None
+    is_fast = pools._is_fast.__closure__[0].cell_contents  # conftest keeps it from the tests of httpx
+    assert (is_fast("auto"), is_fast("aiohttp"), is_fast("httpx")) == (fast, True, False)
