@@ -24,8 +24,8 @@ LAYERS: tuple[str, ...] = (
     "admission", "outlook",
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
-    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call", "payload",
-    "errand", "lacks",
+    "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
+    "payload", "errand", "lacks",
     "alarm", "pools", "passage", "forwarded", "trip", "client",
     "bench", "demo", "cli",
 )  # fmt: skip
