@@ -33,7 +33,7 @@ def test_a_real_server_says_the_same_over_either_transport(llama_one: EmbeddedSe
     routed = router(deployment(llama_one.url))
     said = []
     for wire in ("httpx", "aiohttp"):
-        with Client(routed, transport=wire) as client:  # type: ignore[arg-type]
+        with Client(routed, transport=wire) as client:
             whole = client.chat(HELLO, body=SHORT)
             with client.stream(HELLO, body=SHORT) as events:
                 text = "".join(event.text for event in events if isinstance(event, TextDelta))
