@@ -77,7 +77,10 @@ def elsewhere(attempt: Callable[[Task], T], task: Task, route: Route, refused: N
                 refused = too
         except UnknownNameError:  # the router goes by other rules meanwhile, which have no such route
             continue
-    raise refused
+    try:
+        raise refused
+    finally:
+        del refused  # it holds this frame by its traceback, and so what its callers hold, leases among it
 
 
 def placing(place: Place, routes: Callable[[], Mapping[str, Route]]) -> Place:
@@ -110,7 +113,10 @@ def placing(place: Place, routes: Callable[[], Mapping[str, Route]]) -> Place:
             delays.append(other)
         if not delays:
             assert refused is not None
-            raise refused
+            try:
+                raise refused
+            finally:
+                del refused
         return reduce(_either, delays)
 
     return placed

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
+
 import pytest
 from fleets import assert_nothing_is_held, fleet, profile, task
 from hypothesis import given
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.fleet import Fleet
+from agentroute.lease import Lease
 from agentroute.route import Route
 from agentroute.router import Router
 from agentroute.state.load import Load
@@ -171,3 +176,24 @@ def test_a_fallback_never_breaks_what_is_needed_nor_the_window(
     for lease in held:
         lease.release()
     assert_nothing_is_held(router)
+
+
+@pytest.mark.parametrize("route", ["first", "second"])
+def test_a_refusal_keeps_nothing_alive_once_it_is_caught(route: str) -> None:
+    router = routed(FIRST, SECOND)
+
+    def refused() -> weakref.ref[Lease]:
+        lease = router.acquire(asked())
+        with contextlib.suppress(NoFeasibleDeployment):
+            router.decide(asked(9_000, route))
+        with contextlib.suppress(NoFeasibleDeployment):
+            router.acquire(asked(9_000, route))
+        with contextlib.suppress(NoFeasibleDeployment):
+            router._waiting._place(asked(9_000, route), 0.0, frozenset())
+        return weakref.ref(lease)
+
+    gc.disable()
+    try:
+        assert refused()() is None
+    finally:
+        gc.enable()
