@@ -93,7 +93,7 @@ def _alone(
     alone |= {i for column in slos if _TAIL in column for i, kind in enumerate(column) if kind == _TAIL}
     if situation.ledger.total:
         siblings = situation.ledger.siblings
-        alone |= {i for i, task in enumerate(tasks) if task.concurrency > 1 and siblings(group_of(task))}
+        alone |= {i for i, task in enumerate(tasks) if (group := task.group or group_of(task)) and siblings(group)}
     return alone
 
 
