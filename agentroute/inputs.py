@@ -106,7 +106,7 @@ class State(NamedTuple):
     """Blocks that our own calls hold, and those that others use."""
     in_flight: Floats
     """Requests there, our own and those of others."""
-    siblings: int | Floats = 0
+    siblings: int = 0
     """Siblings of the task that are in flight, anywhere; of many tasks shape (t, 1).
 
     Where each of many tasks meets its own, ``cached_tokens`` and ``shared`` have shape (t, pools), ``factors`` (2, t,

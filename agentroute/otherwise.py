@@ -38,7 +38,8 @@ def met(a: Assessment, changed: Ask, *, in_group: bool) -> State:
 
 def alone(state: State) -> State:
     """What ``met`` says of a single task, as the state of one."""
-    siblings, cached, shared, factors = state.siblings, state.cached_tokens, state.shared, state.factors
+    siblings: Any = state.siblings
+    cached, shared, factors = state.cached_tokens, state.shared, state.factors
     return state._replace(
         siblings=int(siblings.item()) if isinstance(siblings, np.ndarray) else siblings,
         cached_tokens=cached[0] if cached is not None and cached.ndim > 1 else cached,

@@ -199,13 +199,14 @@ def _state(read: RecordedState) -> State:
 
 
 def _otherwise(read: RecordedOtherwise) -> Otherwise:
-    tables, shared = read.factors, [(length, np.array(held, dtype=np.bool_)) for length, held in read.shared]
-    return Otherwise(
-        tables and np.array([_factors("state.otherwise.factors", table, len(tables[0][0])) for table in tables]),
-        *(None if one is None else _floats(one) for one in (read.begun_tokens, read.talk_tokens, read.group_tokens)),
-        read.siblings,
-        tuple(shared),
+    tables, factors = read.factors, None
+    if tables is not None:
+        factors = _floats([_factors("state.otherwise.factors", table, len(tables[0][0])) for table in tables])
+    begun, talk, group = (
+        None if one is None else _floats(one) for one in (read.begun_tokens, read.talk_tokens, read.group_tokens)
     )
+    shared = tuple((length, np.array(held, dtype=np.bool_)) for length, held in read.shared)
+    return Otherwise(factors, begun, talk, group, read.siblings, shared)
 
 
 def _factors(name: str, read: Factors, deployments: int | None = None) -> Any:

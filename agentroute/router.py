@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ from agentroute.lease import Lease
 from agentroute.many import Batch, batched, together
 from agentroute.misses import minds
 from agentroute.outcome import Outcome
+from agentroute.own import lock, own
 from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.quick import Quick
@@ -34,7 +34,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import Delay, Ticket, Waiting, check_waited, where
+from agentroute.waiting import Delay, Ticket, Waiting, check_avoid, check_task, check_waited, where
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -72,11 +72,11 @@ class Router:
         self._clock = steady(clock)
         self._compiled = CompiledFleet.of(fleet)
         self._asks = Asks(self._compiled, quality)
-        self._own = {name: Objective(name, score) for name, score in objectives.items()}
+        self._own = own(objectives)
         self._quick = Quick.of(self._compiled)
         self._situation = Situation(self._compiled)
-        self._waiting = Waiting(self._place, self._room, self._clock)
-        self._lock = threading.Lock()
+        self._waiting = Waiting(self._place, self._room, self._clock, lock(self._own))
+        self._lock = lock(self._own)
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
         for route in self.routes.values():
@@ -109,6 +109,7 @@ class Router:
         prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
         with every deployment's reason.
         """
+        check_task(task)
         with self._lock:
             now = self._now()
             state = self._situation.state(task, now)
@@ -135,7 +136,8 @@ class Router:
         Tasks of one kind are assessed together: equal needs, names, route, objective, and kinds of limits on means. The
         others (of a conversation, with a shared prefix, with limits on percentiles) are decided one by one.
         """
-        tasks = list(tasks)
+        for task in (tasks := list(tasks)):
+            check_task(task)
         with self._lock:
             now = self._now()
             batches = batched(tasks, self._situation, now)
@@ -175,7 +177,8 @@ class Router:
         a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
         deployment if others had finished.
         """
-        check_waited(waited_s)
+        check_waited(task, waited_s)
+        check_avoid(avoid, len(self._compiled.pool_blocks))
         ask, _, objective = self._ask(task, waited_s)
         with self._lock:
             now = self._now()
@@ -215,7 +218,7 @@ class Router:
         is called by whichever thread makes room; the ticket's lease is then the receiver's to release. ``waited_s`` is
         how long it has waited already: its place is that of one who came then.
         """
-        check_waited(waited_s)
+        check_waited(task, waited_s)
         return self._waiting.join(task, on_done, self.routes.get(task.route), waited_s)
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
@@ -233,7 +236,7 @@ class Router:
         """
         from agentroute.admission import Admission
 
-        check_waited(waited_s)
+        check_waited(task, waited_s)
         return Admission(self, task, timeout_s, waited_s)
 
     def expected_wait_s(self, waiting: Ticket | Task) -> float | None:

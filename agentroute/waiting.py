@@ -10,10 +10,9 @@ nobody yields to others for longer than ``LATE_S``, so that nobody waits for eve
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -131,12 +130,14 @@ class Ticket:
 class Waiting:
     """The queue. Thread-safe; callbacks are called outside its lock, by whichever thread placed them."""
 
-    def __init__(self, place: Place, room: Room, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, place: Place, room: Room, clock: Callable[[], float], lock: AbstractContextManager[object]
+    ) -> None:
         self._place, self._room, self._clock = place, room, clock
         self._tickets: list[Ticket] = []
         self._looked_at = -math.inf
         self.numbers = count()
-        self._lock = threading.Lock()
+        self._lock = lock
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -255,8 +256,22 @@ class Waiting:
         return done
 
 
-def check_waited(waited_s: float) -> None:
-    """Raise ``UsageError`` unless somebody can have waited for so many seconds."""
+def check_task(task: object) -> None:
+    """Raise ``UsageError`` unless it is a task."""
+    if not isinstance(task, Task):
+        raise UsageError(f"a router must be asked with a Task, got {shown(task)}")
+
+
+def check_avoid(avoid: Iterable[int], pools: int) -> None:
+    """Raise ``UsageError`` unless they are numbers of pools."""
+    for pool in avoid:
+        if isinstance(pool, bool) or not isinstance(pool, int) or not 0 <= pool < pools:
+            raise UsageError(f"avoid must hold pools, as Decision.pool says, from 0 to {pools - 1}, got {shown(pool)}")
+
+
+def check_waited(task: object, waited_s: float) -> None:
+    """Raise ``UsageError`` unless it is a task that can have waited for so many seconds."""
+    check_task(task)
     if not isinstance(waited_s, int | float) or not 0.0 <= waited_s < math.inf:
         raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {shown(waited_s)}")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.compiled import CompiledFleet
-from agentroute.errors import FailureKind
+from agentroute.errors import FailureKind, UsageError, shown
 from agentroute.inputs import Ask, Otherwise, State, There
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
@@ -240,7 +240,12 @@ class Situation:
         self.throttle.answered(placed.hold.pool, placed.sent, now)
 
     def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
-        """Take in what a running server says of itself; a report that is older than the last is ignored."""
+        """Take in what a running server says of itself; a report that is older than the last is ignored.
+
+        Raises ``UsageError`` for what is no load.
+        """
+        if not isinstance(load, Load):
+            raise UsageError(f"what a server says of itself must be a Load, got {shown(load)}")
         if self.foreign.is_older(pool, load, now):
             return
         self.ledger.settle(now)
@@ -286,10 +291,10 @@ class Situation:
     def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
         """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
 
-        ``None`` where nothing is running that a time was predicted for.
+        ``None`` where nothing is running that a time was predicted for, or all of it should have been done by now.
         """
         ends = self.ledger.ends(pool)
-        if not ends:
+        if not ends or ends[-1] <= now:
             return None
         # Beyond those in flight the same pace goes on.
         rounds, place = divmod(ahead, len(ends))
