@@ -5,8 +5,8 @@ is one; of a task that nothing can take also the most tokens of its answer, down
 ladder, each rung twice the one before, up to 1,024 times more or less; between the rung at which a deployment first
 wins and the one before, two finer ladders follow. So the smallest change is found to about 1 % of the value (a whole
 token, a whole request), unless an answer comes and goes between two rungs.
-All values of a ladder are assessed at once, each with what such a task meets (``agentroute.otherwise``). A task that names
-no group has equal tasks for siblings: with another number it is taken to have none in flight.
+All values of a ladder are assessed at once, each with what such a task meets (``agentroute.otherwise``). A task that
+names no group has equal tasks for siblings: with another number it is taken to have none in flight.
 """
 
 from __future__ import annotations
