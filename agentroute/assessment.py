@@ -46,7 +46,7 @@ class Assessment:
             self.held, self.in_flight = state.held.take(self.pool), state.in_flight.take(self.pool)
         # Siblings that are not in flight yet, this one included.
         to_come: Any = ask.concurrency
-        if state.siblings:
+        if _some(state.siblings != 0):
             to_come = np.maximum(to_come - state.siblings, 1.0)
         if fleet.replicated:
             to_come = np.ceil(to_come / fleet.endpoints)
@@ -65,7 +65,7 @@ class Assessment:
         units = self.blocks_of(self.ask.held_tokens)
         if self.state.shared is not None:
             # A window may leave no more than what is shared; nothing is placed there, but this is divided by.
-            units = np.maximum(units - self.shared_units * self.state.shared.take(self.pool), 1.0)
+            units = np.maximum(units - self.shared_units * self.at_pool(self.state.shared), 1.0)
         return units
 
     @lazy
@@ -178,9 +178,9 @@ class Assessment:
         """Until the whole answer is there."""
         return self.service_ms if self.wait_ms is None else self.service_ms + self.wait_ms
 
-    def at_pool(self, of_pools: Floats) -> Floats:
+    def at_pool(self, of_pools: NDArray[Any]) -> NDArray[Any]:
         """An array over pools as one over deployments."""
-        return of_pools if self.fleet.aligned else of_pools.take(self.pool)
+        return of_pools if self.fleet.aligned else of_pools.take(self.pool, axis=-1)
 
     def _judge(self) -> None:
         """Who could take the task, and who keeps the SLOs."""
@@ -355,6 +355,9 @@ class Late(NamedTuple):
 def of_load(factors: Floats, n: Floats) -> Floats:
     """The factors of ``State`` at each deployment's load, shape (2, ..., d); ``n`` has shape (..., d)."""
     region = _LOADS.searchsorted(n, "right")
+    if factors.ndim > 3:
+        at_load: Floats = np.take_along_axis(factors, np.broadcast_to(region, factors.shape[1:3])[None, ..., None], -1)
+        return at_load[..., 0]
     return factors[:, np.arange(n.shape[-1]), region]
 
 

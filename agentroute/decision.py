@@ -217,7 +217,7 @@ class Decision:
         """The smallest change of the task that would have changed the answer, and that which makes each loser win."""
         from agentroute.whatif import changes
 
-        return changes(self._assessment, self._by, self._best)
+        return changes(self._assessment, self._by, self._best, self.task)
 
     def record(self) -> dict[str, Any]:
         """The decision and everything it read, for ``json.dumps``; see ``agentroute.replay``."""

@@ -82,6 +82,23 @@ class Queue(NamedTuple):
     """What such a one can wait for the prompts before its own."""
 
 
+class Otherwise(NamedTuple):
+    """What of a state hangs on the task's numbers, for the same task with others. ``None``: nothing of it, anywhere."""
+
+    factors: Floats | None = None
+    """``State.factors`` in every context region, shape (4, 2, d, load regions)."""
+    begun_tokens: Floats | None = None
+    """Tokens that are cached of the messages that the prompt begins with, by pool."""
+    talk_tokens: Floats | None = None
+    """... of its conversation and its parent's, however long the prompt is."""
+    group_tokens: Floats | None = None
+    """... of what its group shares; none of them to a task without siblings."""
+    siblings: int = 0
+    """Requests of its group that are in flight, anywhere, if it has siblings."""
+    shared: tuple[tuple[int, Bools], ...] = ()
+    """Prefixes that its group holds, by their length in tokens, and in which pools."""
+
+
 class State(NamedTuple):
     """What is true at the time of a decision, by pool. Arrays are never changed once they are in here."""
 
@@ -90,7 +107,10 @@ class State(NamedTuple):
     in_flight: Floats
     """Requests there, our own and those of others."""
     siblings: int = 0
-    """Siblings of the task that are in flight, anywhere."""
+    """Siblings of the task that are in flight, anywhere; of many tasks shape (t, 1).
+
+    Where each of many tasks meets its own, ``cached_tokens`` and ``shared`` have shape (t, pools), ``factors`` (2, t,
+    d, load regions)."""
     total: float = 0.0
     """Everything in flight, anywhere."""
     resident: Floats | None = None
@@ -107,6 +127,8 @@ class State(NamedTuple):
     """Where the prefix that the task shares with siblings is held already; ``None``: nowhere."""
     factors: Floats | None = None
     """What was seen over what was predicted, shape (2, d, load regions); ``None``: nothing was seen."""
+    otherwise: Otherwise | None = None
+    """What of all this would be another for the same task with other numbers; ``None``: nothing."""
 
 
 class There(NamedTuple):

@@ -45,12 +45,12 @@ class Batch(NamedTuple):
     together: bool
     places: list[int]
     """Which of the tasks given they are."""
-    states: list[State]
-    """One, or one for each."""
+    states: dict[int, State]
+    """By place; of those together, that of the first."""
 
     def state_of(self, place: int) -> State:
         """What the task at a place meets."""
-        return self.states[0] if self.together else self.states[self.places.index(place)]
+        return self.states[self.places[0] if self.together else place]
 
 
 def batched(tasks: Sequence[Task], situation: Situation, now: float) -> list[Batch]:
@@ -77,7 +77,7 @@ def batched(tasks: Sequence[Task], situation: Situation, now: float) -> list[Bat
     for key, places in found.items():
         together = key is not None and len(places) >= LEAST
         batches.append(
-            Batch(together, places, [situation.state(tasks[i], now) for i in (places[:1] if together else places)])
+            Batch(together, places, {i: situation.state(tasks[i], now) for i in (places[:1] if together else places)})
         )
     return batches
 
@@ -93,7 +93,7 @@ def _alone(
     alone |= {i for column in slos if _TAIL in column for i, kind in enumerate(column) if kind == _TAIL}
     if situation.ledger.total:
         siblings = situation.ledger.siblings
-        alone |= {i for i, task in enumerate(tasks) if task.concurrency > 1 and siblings(group_of(task))}
+        alone |= {i for i, task in enumerate(tasks) if (group := task.group or group_of(task)) and siblings(group)}
     return alone
 
 
@@ -117,7 +117,7 @@ def together(
 ) -> tuple[Iterable[tuple[int, Decision]], list[int]]:
     """The decisions on a batch's tasks with their places, and the places that are left: what nothing can take, or the
     last digits would decide. ``ask_of`` makes the numbers of one task, should its decision be read."""
-    state, places = batch.states[0], batch.places
+    state, places = batch.state_of(batch.places[0]), batch.places
     chosen = best_of_each(Assessment(fleet, stacked, state, room_now=False), objective)
 
     def assess(task: Task) -> Assessment:

@@ -99,7 +99,7 @@ class Quick:
             context_tokens, isl, osl, output_tokens, held_tokens, _, output_is_set, concurrency, needs, limits, allowed,
             max_cost_usd, grown_tokens, quality,
         ) = ask  # fmt: skip
-        held_all, in_flight, siblings, _, resident, own, queue, cached, up, shared, factors = state
+        held_all, in_flight, siblings, _, resident, own, queue, cached, up, shared, factors, _ = state
         if max_cost_usd is not None or quality is not None or shared is not None:
             return None
         by_ttft = by_tpot = by_e2e = 0.0

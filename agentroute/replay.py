@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 import agentroute
 from agentroute.assessment import Assessment
@@ -26,167 +26,26 @@ from agentroute.decision import Decision
 from agentroute.errors import UsageError, shown, suggest
 from agentroute.files import dotted
 from agentroute.fleet import Deployment
-from agentroute.inputs import Ask, Limit, Metric, Queue, State
-from agentroute.latency.points import Statistic
-from agentroute.origin import Flag, Frozen, NonNegative, Positive
+from agentroute.inputs import Ask, Limit, Otherwise, Queue, State
 from agentroute.policy import Objective, objective
+from agentroute.recorded import (
+    SCHEMA_VERSION,
+    Factors,
+    Record,
+    RecordedAsk,
+    RecordedDeployment,
+    RecordedOtherwise,
+    RecordedSlo,
+    RecordedState,
+    RecordedTask,
+)
 from agentroute.refusal import Assessed, refusal
-from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Priority, Slo, Task
-from agentroute.tokens import Source
+from agentroute.task import Slo, Task
 
 if TYPE_CHECKING:
     from agentroute.estimate import Estimate
 
-SCHEMA_VERSION = 1
-MOST = 4_096
-"""Deployments and pools that a record may have."""
 DIGEST_LETTERS = 16
-
-Infinity = Literal["inf"]
-Finite = Annotated[float, Field(strict=True, ge=-1e18, le=1e18, allow_inf_nan=False)]
-Tokens = Annotated[float, Field(strict=True, ge=0, le=2 * MAX_TOKENS, allow_inf_nan=False)]
-AtLeastOne = Annotated[float, Field(strict=True, ge=1, le=2 * MAX_TOKENS, allow_inf_nan=False)]
-Whole = Annotated[int, Field(strict=True, ge=1, le=MAX_TOKENS)]
-Hash = Annotated[int, Field(strict=True, ge=-(2**64), le=2**64)]
-Word = Annotated[str, Field(strict=True, max_length=100_000)]
-Names = Annotated[tuple[Word, ...], Field(max_length=MOST)]
-ByPool = Field(max_length=MOST)
-ByRequest = Field(max_length=1_000_000)
-Amounts = Annotated[tuple[NonNegative, ...], ByPool]
-Rooms = Annotated[tuple[Finite | Infinity, ...], ByPool]
-Flags = Annotated[tuple[Flag, ...], ByPool]
-
-
-class RecordedSlo(Frozen):
-    """A limit of the task that is not a bare number."""
-
-    value: Positive
-    stat: Statistic
-    hard: Flag
-    from_itl: Flag
-
-
-Limited = Positive | RecordedSlo | None
-
-
-class RecordedTask(Frozen):
-    """The fields of ``Task``."""
-
-    context_tokens: Whole
-    max_output_tokens: Whole | None
-    expected_output_tokens: Whole | None
-    concurrency: Annotated[int, Field(strict=True, ge=1, le=MAX_CONCURRENCY)]
-    ttft_ms: Limited
-    tpot_ms: Limited
-    deadline_s: Limited
-    max_cost_usd: Positive | None
-    needs: Names
-    quality: dict[str, Finite]
-    priority: Priority | None
-    allow: Names | None
-    deny: Names
-    pin: Word | None
-    session_id: Word | None
-    parent_session_id: Word | None
-    step: Whole | None
-    shared_prefix_tokens: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
-    prefix: Annotated[
-        tuple[tuple[Hash, Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]], ...], Field(max_length=100_000)
-    ]
-    route: Word
-    objective: Word | None
-    group: Word | None
-    expected_context_tokens: Whole | None
-    context_source: Source | None
-
-
-class RecordedLimit(Frozen):
-    """The fields of ``inputs.Limit``."""
-
-    metric: Metric
-    limit_ms: Positive
-    stat: Statistic
-    hard: Flag
-    asked_ms: Positive | None
-    waited_ms: NonNegative
-    from_itl: Flag
-
-
-class RecordedAsk(Frozen):
-    """The fields of ``inputs.Ask``."""
-
-    context_tokens: AtLeastOne
-    isl: AtLeastOne
-    osl: AtLeastOne
-    output_tokens: AtLeastOne
-    held_tokens: AtLeastOne
-    shared_tokens: Tokens
-    output_is_set: Flag
-    concurrency: AtLeastOne
-    needs: Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-    limits: Annotated[tuple[RecordedLimit, ...], Field(max_length=8)]
-    allowed: Flags | None
-    max_cost_usd: Positive | None
-    grown_tokens: NonNegative
-    quality: Annotated[tuple[Finite | None, ...], ByPool] | None
-    """``null`` is a model of which nobody says how good it is."""
-
-
-class RecordedQueue(Frozen):
-    """The fields of ``inputs.Queue``."""
-
-    backlog_ms: Amounts
-    bound: Annotated[tuple[Annotated[int, Field(strict=True, ge=0, lt=MOST)], ...], ByRequest] | None
-    budget_ms: Annotated[tuple[Annotated[Positive, Field(ge=1.0)], ...], ByRequest] | None
-    lost_ms: Annotated[tuple[NonNegative, ...], ByRequest] | None
-    reading: Annotated[tuple[Annotated[NonNegative, Field(lt=1.0)], ...], ByPool] | None
-    turns: Amounts | None
-    turn_room_ms: Rooms | None
-
-
-class RecordedState(Frozen):
-    """The fields of ``inputs.State``; arrays as nested lists."""
-
-    held: Amounts
-    in_flight: Amounts
-    siblings: Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
-    total: NonNegative
-    resident: Amounts | None
-    own: Amounts | None
-    queue: RecordedQueue | None
-    cached_tokens: Amounts | None
-    up: Flags | None
-    shared: Flags | None
-    factors: Annotated[tuple[Annotated[tuple[tuple[Positive, Positive, Positive], ...], ByPool], ...],
-                       Field(min_length=2, max_length=2)] | None  # fmt: skip
-
-
-class RecordedDeployment(Frozen):
-    """One deployment of the fleet, by name, and a digest of everything that its answers rest on."""
-
-    name: Word
-    profile: Word
-    digest: Word
-
-
-class Record(Frozen):
-    """A decision and what it read."""
-
-    schema_version: Literal[1]
-    kind: Literal["decision"]
-    version: Word
-    """Of agentroute."""
-    decided_at: Finite
-    """The router's clock, in seconds."""
-    task: RecordedTask
-    objective: Word
-    room_now: Flag
-    """Whether only deployments with room at that moment were asked for."""
-    ask: RecordedAsk
-    state: RecordedState
-    fleet: Annotated[tuple[RecordedDeployment, ...], Field(min_length=1, max_length=MOST)]
-    answer: dict[str, Any]
-    """What was said; read by people, not by a replay."""
 
 
 def record_of(decision: Decision) -> dict[str, Any]:
@@ -289,7 +148,12 @@ def _check_sizes(ask: Ask, state: State, fleet: CompiledFleet) -> None:
     if state.queue is not None:
         queue = {f"queue.{name}": value for name, value in state.queue._asdict().items()}
         shapes |= _bound_shapes(state.queue, pools)
-    for name, value in {**state._asdict(), **queue}.items():
+    otherwise: dict[str, Any] = {}
+    if state.otherwise is not None:
+        otherwise = {f"otherwise.{name}": value for name, value in state.otherwise._asdict().items()}
+        otherwise |= {f"otherwise.shared.{at}": held for at, (_, held) in enumerate(state.otherwise.shared)}
+        shapes["otherwise.factors"] = (4, 2, deployments, 3)
+    for name, value in {**state._asdict(), **queue, **otherwise}.items():
         if isinstance(value, np.ndarray):
             want = shapes.get(name, (pools,))
             if value.shape != want:
@@ -329,11 +193,26 @@ def _state(read: RecordedState) -> State:
         if read.queue.bound is not None:
             arrays["bound"] = np.array(read.queue.bound, dtype=np.int64)
         given["queue"] = Queue(**arrays)
-    if (factors := given["factors"]) is not None:
-        if len(factors[0]) != len(factors[1]):
-            raise UsageError("the record's state.factors must have as many deployments for TPOT as for TTFT")
-        given["factors"] = _floats(factors)
+    given["factors"] = read.factors and _factors("state.factors", read.factors)
+    given["otherwise"] = read.otherwise and _otherwise(read.otherwise)
     return State(**given)
+
+
+def _otherwise(read: RecordedOtherwise) -> Otherwise:
+    tables, factors = read.factors, None
+    if tables is not None:
+        factors = _floats([_factors("state.otherwise.factors", table, len(tables[0][0])) for table in tables])
+    begun, talk, group = (
+        None if one is None else _floats(one) for one in (read.begun_tokens, read.talk_tokens, read.group_tokens)
+    )
+    shared = tuple((length, np.array(held, dtype=np.bool_)) for length, held in read.shared)
+    return Otherwise(factors, begun, talk, group, read.siblings, shared)
+
+
+def _factors(name: str, read: Factors, deployments: int | None = None) -> Any:
+    if len(read[0]) != len(read[1]) or deployments not in (None, len(read[0])):
+        raise UsageError(f"the record's {name} must have as many deployments for TPOT as for TTFT, everywhere")
+    return _floats(read)
 
 
 def _floats(values: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from agentroute.lease import Lease
 from agentroute.many import Batch, batched, together
 from agentroute.misses import minds
 from agentroute.outcome import Outcome
+from agentroute.own import Lock
 from agentroute.policy import OBJECTIVES, Objective, Score
 from agentroute.refusal import refusal
 from agentroute.route import Route
@@ -35,7 +35,7 @@ from agentroute.state.load import Load
 from agentroute.state.situation import Placed, Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
-from agentroute.waiting import Delay, Ticket, Waiting, check_waited, where
+from agentroute.waiting import Delay, Ticket, Waiting, check_avoid, check_task, check_waited, where
 
 if TYPE_CHECKING:
     from agentroute.admission import Admission
@@ -67,8 +67,8 @@ class Router:
         """What it goes by; ``go_by`` replaces it."""
         self._clock = steady(clock)
         self._situation = Situation(self.rules.compiled)
+        self._lock = Lock()
         self._waiting = Waiting(placing(self._place, lambda: self.routes), self._room, self._clock)
-        self._lock = threading.Lock()
         self._dropped: deque[Placed] = deque()
         """What was held by leases that nobody let go of, and nobody has any more."""
 
@@ -106,6 +106,7 @@ class Router:
         prediction: it is that of the whole group, judged before any of it has started. Raises ``NoFeasibleDeployment``
         with every deployment's reason.
         """
+        check_task(task)
         with self._lock:
             rules, now = self.rules, self._now()
             state = self._situation.state(task, now)
@@ -132,7 +133,8 @@ class Router:
         Tasks of one kind are assessed together: equal needs, names, route, objective, and kinds of limits on means. The
         others (of a conversation, with a shared prefix, with limits on percentiles) are decided one by one.
         """
-        tasks = list(tasks)
+        for task in (tasks := list(tasks)):
+            check_task(task)
         with self._lock:
             rules, now = self.rules, self._now()
             batches = batched(tasks, self._situation, now)
@@ -172,9 +174,10 @@ class Router:
         a context manager. Raises ``NoFeasibleDeployment``, or ``PoolFull`` when there would be a feasible
         deployment if others had finished.
         """
-        check_waited(waited_s)
+        check_waited(task, waited_s)
         with self._lock:
             rules, now = self.rules, self._now()
+            check_avoid(avoid, len(rules.compiled.pool_blocks))
             ask, _, objective = rules.ask(task, waited_s)
             state = self._situation.state(task, now, avoid)
             found = self._leased(task, objective, ask, state, now)
@@ -217,7 +220,7 @@ class Router:
         is called by whichever thread makes room; the ticket's lease is then the receiver's to release. ``waited_s`` is
         how long it has waited already: its place is that of one who came then.
         """
-        check_waited(waited_s)
+        check_waited(task, waited_s)
         return self._waiting.join(task, on_done, self.routes.get(task.route), waited_s)
 
     def pump(self, *, every_s: float = 0.0) -> list[Ticket]:
@@ -235,7 +238,7 @@ class Router:
         """
         from agentroute.admission import Admission
 
-        check_waited(waited_s)
+        check_waited(task, waited_s)
         return Admission(self, task, timeout_s, waited_s)
 
     def expected_wait_s(self, waiting: Ticket | Task) -> float | None:

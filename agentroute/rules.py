@@ -10,6 +10,7 @@ from agentroute.errors import UnknownNameError, UsageError
 from agentroute.fallback import by_name
 from agentroute.fleet import Fleet
 from agentroute.inputs import Ask
+from agentroute.own import own
 from agentroute.policy import Objective, Score
 from agentroute.policy import objective as objective_by_name
 from agentroute.quick import Quick
@@ -38,7 +39,7 @@ class Rules:
         self.routes = by_name(routes)
         same = before is not None and before.fleet.deployments == fleet.deployments
         self.compiled: CompiledFleet = before.compiled if before is not None and same else CompiledFleet.of(fleet)
-        self.own = {name: Objective(name, score) for name, score in objectives.items()}
+        self.own = own(objectives)
         """Objectives of the user's own."""
         self.quick = Quick.of(self.compiled)
         self.asks = Asks(self.compiled, quality)

@@ -136,6 +136,8 @@ class Task:
         for name in ("group", "objective", "pin", "session_id", "parent_session_id"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise TaskError(f"{name} must be a name or None, got {shown(value)}")
+            if value is not None and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+                raise TaskError(f"{name} must be text that UTF-8 can hold, without lone surrogates, got {shown(value)}")
         if self.allow is not None and type(self.allow) is not frozenset:
             object.__setattr__(self, "allow", _names("allow", self.allow))
         if type(self.deny) is not frozenset:

@@ -10,9 +10,8 @@ nobody yields to others for longer than ``LATE_S``, so that nobody waits for eve
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -25,6 +24,7 @@ from agentroute.assessment import Assessment
 from agentroute.errors import UsageError, shown
 from agentroute.inputs import State
 from agentroute.misses import costs_more
+from agentroute.own import Lock
 from agentroute.policy import Objective
 from agentroute.ranking import MISSED
 from agentroute.refusal import refusal
@@ -138,7 +138,7 @@ class Waiting:
         self._tickets: list[Ticket] = []
         self._looked_at = -math.inf
         self.numbers = count()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -265,8 +265,22 @@ class Waiting:
         return done
 
 
-def check_waited(waited_s: float) -> None:
-    """Raise ``UsageError`` unless somebody can have waited for so many seconds."""
+def check_task(task: object) -> None:
+    """Raise ``UsageError`` unless it is a task."""
+    if not isinstance(task, Task):
+        raise UsageError(f"a router must be asked with a Task, got {shown(task)}")
+
+
+def check_avoid(avoid: Iterable[int], pools: int) -> None:
+    """Raise ``UsageError`` unless they are numbers of pools."""
+    for pool in avoid:
+        if isinstance(pool, bool) or not isinstance(pool, int) or not 0 <= pool < pools:
+            raise UsageError(f"avoid must hold pools, as Decision.pool says, from 0 to {pools - 1}, got {shown(pool)}")
+
+
+def check_waited(task: object, waited_s: float) -> None:
+    """Raise ``UsageError`` unless it is a task that can have waited for so many seconds."""
+    check_task(task)
     if not isinstance(waited_s, int | float) or not 0.0 <= waited_s < math.inf:
         raise UsageError(f"waited_s must be a finite number of seconds, 0 or more, got {shown(waited_s)}")
 

@@ -5,7 +5,8 @@ is one; of a task that nothing can take also the most tokens of its answer, down
 ladder, each rung twice the one before, up to 1,024 times more or less; between the rung at which a deployment first
 wins and the one before, two finer ladders follow. So the smallest change is found to about 1 % of the value (a whole
 token, a whole request), unless an answer comes and goes between two rungs.
-All values of a ladder are assessed at once.
+All values of a ladder are assessed at once, each with what such a task meets (``agentroute.otherwise``). A task that
+names no group has equal tasks for siblings: with another number it is taken to have none in flight.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from agentroute.assessment import Assessment
 from agentroute.estimate import milliseconds
 from agentroute.inputs import Ask, Limit, Metric
 from agentroute.many import NONE, UNSURE, best_of_each
+from agentroute.otherwise import alone, met
 from agentroute.policy import OBJECTIVES, Objective
 from agentroute.task import MAX_CONCURRENCY, MAX_TOKENS, Slo, Task
 
@@ -134,13 +136,13 @@ class _Varied(NamedTuple):
     """Of one that is whole: the most that it may be. 0: it is not whole."""
 
 
-def changes(a: Assessment, objective: Objective, best: int) -> Changes:
-    """The smallest changes to what was assessed, where deployment number ``best`` was chosen."""
+def changes(a: Assessment, objective: Objective, best: int, task: Task) -> Changes:
+    """The smallest changes to ``task`` as it was assessed, where deployment number ``best`` was chosen."""
 
     def other(_: int, answer: int | None) -> int | None:
         return None if answer in (best, UNSURE) else answer
 
-    found = _found(_Ladders(a, objective), other)
+    found = _found(_Ladders(a, objective, task), other)
     wins = {change.deployment: change for change in found if change.deployment is not None}
     return Changes(next(iter(found), None), wins)
 
@@ -148,7 +150,7 @@ def changes(a: Assessment, objective: Objective, best: int) -> Changes:
 def lets(a: Assessment, objective: Objective, task: Task) -> tuple[Change, ...]:
     """By field the smallest change that lets some deployment take a task which nothing can take as it is, the smallest
     of all first."""
-    ladders = _Ladders(a, objective, task)
+    ladders = _Ladders(a, objective, task, refused=True)
 
     def taken(place: int, answer: int | None) -> int | None:
         return None if answer is None or answer < 0 else ladders.field(place)
@@ -169,11 +171,11 @@ class _Ladders:
     the smallest steps along a way. So the nearer ones come first, and nothing is allocated for one.
     """
 
-    def __init__(self, a: Assessment, objective: Objective, refused: Task | None = None) -> None:
-        """``refused``: the task, where its answer's length is to be varied, too."""
-        self._a, self._objective = a, objective
-        self._output = refused.max_output_tokens if refused is not None else None
-        self._expected_output = refused.expected_output_tokens if refused is not None else None
+    def __init__(self, a: Assessment, objective: Objective, task: Task, *, refused: bool = False) -> None:
+        """``refused``: its answer's length is to be varied, too."""
+        self._a, self._objective, self._in_group = a, objective, task.group is not None
+        self._output = task.max_output_tokens if refused else None
+        self._expected_output = task.expected_output_tokens if refused else None
         self._varied = tuple(_varied(a.ask, self._output))
         self._ways = 2 * len(self._varied)
         self._judged = [_over_mean(a, limit) for limit in a.ask.limits]
@@ -251,7 +253,8 @@ class _Ladders:
             # An objective of the user's own need not understand many tasks at once.
             return [self._alone(number, value) for number, values in enumerate(new) for value in values]
         a = self._a
-        many = Assessment(a.fleet, self._stacked(new), a.state, room_now=a.room_now)
+        ask = self._stacked(new)
+        many = Assessment(a.fleet, ask, met(a, ask, in_group=self._in_group), room_now=a.room_now)
         found: list[int] = best_of_each(many, self._objective).tolist()
         return found
 
@@ -325,7 +328,8 @@ class _Ladders:
         for name in _VARIED:
             if isinstance(column := getattr(many, name), np.ndarray):
                 scalars[name] = float(column[0, 0])
-        answer = Assessment(a.fleet, ask._replace(**scalars), a.state, room_now=a.room_now).best(self._objective)
+        state = alone(met(a, many, in_group=self._in_group))
+        answer = Assessment(a.fleet, ask._replace(**scalars), state, room_now=a.room_now).best(self._objective)
         return NONE if answer is None else answer
 
     def _sure(self, place: int) -> int:

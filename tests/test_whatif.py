@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentroute.assessment import Assessment
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment
-from agentroute.fleet import Fleet
+from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Statistic
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES
@@ -91,6 +91,108 @@ def test_over_the_shipped_fleet_too(one: Task, objective: str) -> None:
 
 
 SHIPPED = Router.shipped()
+
+WINDOWS = (3_000, 9_000, 40_000)
+"""Prompts that stand in different context regions of the corrections."""
+
+
+def cached(name: str, speed: float, blocks: int | None) -> Any:
+    return profile(name, speed=speed, kv_blocks=blocks, prefixes=True, window=50_000)
+
+
+@st.composite
+def known(draw: st.DrawFn) -> Task:
+    """A task of a conversation, of a group, of both or of neither."""
+    context = draw(st.integers(1, 20_000))
+    return Task(
+        context_tokens=context,
+        expected_context_tokens=draw(st.none() | st.just(max(1, context // 2))),
+        max_output_tokens=draw(st.sampled_from((20, 200))),
+        concurrency=draw(st.sampled_from((1, 1, 2, 6))),
+        ttft_ms=draw(st.none() | st.floats(50.0, 5_000.0)),
+        deadline_s=draw(st.none() | st.builds(Slo, st.floats(1.0, 60.0), st.sampled_from(STATS), st.booleans())),
+        session_id=draw(st.sampled_from((None, "s", "t"))),
+        parent_session_id=draw(st.sampled_from((None, None, "s"))),
+        group=draw(st.sampled_from((None, "g", "h"))),
+        shared_prefix_tokens=draw(st.sampled_from((0, 1, context // 2))),
+        prefix=draw(st.sampled_from(((), ((5, 300), (6, 900))))),
+    )
+
+
+def decided(by: Router, one: Task) -> str | None:
+    """What is decided on a task now, with all that the router knows of it."""
+    try:
+        return by.decide(one).deployment
+    except NoFeasibleDeployment:
+        return None
+
+
+ENDINGS = st.none() | st.builds(Outcome, ttft_ms=st.floats(5.0, 3_000.0), tpot_ms=st.floats(1.0, 60.0))
+"""How a call ends: not yet, or as was seen."""
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.3, 4.0), st.sampled_from((None, 300, 3_000))), min_size=2, max_size=4),
+    st.lists(st.tuples(known(), st.none() | st.sampled_from(WINDOWS), ENDINGS), min_size=1, max_size=8),
+    st.lists(known(), min_size=1, max_size=3),
+    st.sampled_from(("fit", "fit", "latency")),
+)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_decided_anew_a_changed_task_has_the_answer_that_was_named(
+    speeds: list[tuple[float, int | None]],
+    before: list[tuple[Task, int | None, Outcome | None]],
+    asked: list[Task],
+    objective: str,
+) -> None:
+    """On the same router at the same moment: with other corrections where the prompt has another length, more of its
+    conversation cached, siblings of its group in flight that a lone one has not."""
+    by = Router(Fleet(Deployment(f"d{i}", cached(f"p{i}", *one)) for i, one in enumerate(speeds)), clock=Clock(),
+                objective=objective)  # fmt: skip
+    leases = []
+    for one, context, ends in before:
+        if context is not None:
+            one = replace(one, context_tokens=context, expected_context_tokens=None, shared_prefix_tokens=1)
+        try:
+            lease = by.acquire(replace(one, ttft_ms=None, deadline_s=None))
+        except NoFeasibleDeployment:
+            continue
+        if ends is None:
+            leases.append(lease)
+        else:
+            lease.settle(ends)
+    for one in asked:
+        try:
+            found = by.decide(one).changes
+        except NoFeasibleDeployment as refused:
+            for change in refused.changes or ():
+                assert decided(by, change.of(one)) == change.deployment, str(change)
+            continue
+        for change in (*found.wins.values(), *([found.answer] if found.answer else [])):
+            assert decided(by, change.of(one)) == change.deployment, str(change)
+
+
+def test_a_longer_prompt_is_corrected_as_prompts_of_its_length_are() -> None:
+    by = router(profile("a"), profile("b", speed=1.5), objective="latency")
+    for context, slower in ((3_000, 3.0), (1_000, 1.0)) * 8:
+        lease = by.acquire(replace(task(context), pin="b"))
+        ttft_ms, tpot_ms = lease._placed.curve_ms if lease._placed else (0.0, 0.0)
+        lease.settle(Outcome(ttft_ms=slower * ttft_ms, tpot_ms=slower * tpot_ms))
+    decision = by.decide(task(1_000))
+    assert decision.deployment == "b"
+    within(decision.changes.wins["a"], "context_tokens", 2_048, above=True)
+    assert decided(by, decision.changes.wins["a"].of(decision.task)) == "a"
+
+
+def test_one_of_several_meets_the_siblings_of_its_group() -> None:
+    by = router(profile("a", kv_blocks=400), profile("b", kv_blocks=4_000, speed=0.7))
+    of_group = replace(task(2_000, concurrency=6), group="g")
+    leases = [by.acquire(replace(of_group, pin="a")) for _ in range(2)]
+    decision = by.decide(replace(of_group, concurrency=1))
+    assert decision._assessment.state.siblings == 0
+    assert decision._assessment.state.otherwise is not None
+    assert decision._assessment.state.otherwise.siblings == len(leases)
+    for change in decision.changes.wins.values():
+        assert decided(by, change.of(decision.task)) == change.deployment
 
 
 def within(change: Change | None, field: str, edge: float, *, above: bool) -> None:

@@ -16,7 +16,7 @@ from agentroute.cli.recommend import print_decision, print_refusal
 from agentroute.decision import Decision
 from agentroute.errors import FileError, NoFeasibleDeployment, UsageError
 from agentroute.files import MAX_BYTES, parse, read_text, validate
-from agentroute.replay import Record
+from agentroute.recorded import Record
 from agentroute.router import Router
 
 

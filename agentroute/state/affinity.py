@@ -129,7 +129,7 @@ class Affinity:
             else:
                 tokens = np.minimum(warm.rows[0], mark.tokens)
                 cached = np.minimum(warm.rows[1] - self._written_by_pool, tokens)
-                done |= (full := left & _bits(cached == tokens))
+                done |= (full := left & _bits(cached >= mark.tokens))
                 if full != left and (gone := left & _bits(cached <= 0.0)):
                     self._one_by_one(mark, warm, gone, time, found)
                 best = cached if best is None else np.maximum(best, cached)
@@ -161,8 +161,9 @@ class Affinity:
                 continue
             if tokens > mark.tokens:
                 tokens = mark.tokens
-            if cached >= tokens:
+            if cached > tokens:
                 cached = tokens
+            if cached >= mark.tokens:
                 done |= bit
             if cached > found.get(pool, 0):
                 found[pool] = cached

@@ -102,12 +102,14 @@ class Corrections:
             cell[:] = _learnt(cell.tolist(), ratio, time)
         if not self._learnt:
             self._learnt, self._due = True, time + REFRESH_S
+        # Replaced, never changed, so that who reads it keeps what was true.
+        self._table = self._table.copy()
         self._table[:, :, deployment] = self._reckoned(slice(deployment, deployment + 1), time)[:, :, 0]
 
     def table(self, now: float) -> NDArray[np.float64] | None:
         """Factors, shape (4 context regions, 2 metrics, deployments, 3 load regions), or ``None``: nothing is learnt.
 
-        To be read at once, not kept or written to: ``seen`` changes it.
+        Not to be written to: others read it, too.
         """
         if not self._learnt:
             return None

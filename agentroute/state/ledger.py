@@ -214,6 +214,14 @@ class Ledger:
         """The pools in which a prefix is held."""
         return [pool for pool, own in self._shared if own == hash_] if self._shared else []
 
+    def shared_by(self, group: Hashable) -> dict[int, list[int]]:
+        """The prefixes that a group holds, by their length in tokens, and in which pools."""
+        found: dict[int, list[int]] = {}
+        for pool, own in self._shared:
+            if isinstance(own, tuple) and own[0] == group:
+                found.setdefault(own[1], []).append(pool)
+        return found
+
     def _change(self, hold: Hold, blocks: int, count: int) -> None:
         """Enter a hold (``count`` 1) or cross it out (-1), with its ``blocks``."""
         pool, group = hold.pool, hold.group

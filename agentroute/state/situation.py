@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.compiled import CompiledFleet
-from agentroute.errors import FailureKind
-from agentroute.inputs import Ask, State, There
+from agentroute.errors import FailureKind, UsageError, shown
+from agentroute.inputs import Ask, Otherwise, State, There
 from agentroute.outcome import Outcome
 from agentroute.prefix import Mark, named
 from agentroute.state.affinity import Affinity
 from agentroute.state.breaker import FAULTS, Breaker
-from agentroute.state.corrections import METRICS, Corrections
+from agentroute.state.corrections import METRICS, Corrections, context_region
 from agentroute.state.health import Health, Signs
 from agentroute.state.ledger import GONE, Hold, Ledger, Shared
 from agentroute.state.load import DOWN, Foreign, Load, Others
 from agentroute.state.moved import Moved
 from agentroute.state.prefills import Prefills, Reading
 from agentroute.state.throttle import Sent, Throttle
-from agentroute.task import Task
+from agentroute.task import MAX_TOKENS, Task
 
 Floats = NDArray[np.float64]
 
@@ -83,7 +83,14 @@ class Situation:
             if task.shared_prefix_tokens and (pools := ledger.holds_shared((group, task.shared_prefix_tokens))):
                 shared = np.zeros(len(held), dtype=np.bool_)
                 shared[pools] = True
-        factors = self.corrections.factors(task.expected_context_tokens or task.context_tokens, now)
+        tokens, table = task.expected_context_tokens or task.context_tokens, self.corrections.table(now)
+        cached, otherwise = None, None
+        if is_marked(task):
+            cached, otherwise = self._warm(task, tokens, now)
+        if table is not None:
+            otherwise = Otherwise(table) if otherwise is None else otherwise._replace(factors=table)
+        if own and task.group is not None and (in_flight_of := ledger.siblings(task.group)):
+            otherwise = (otherwise or Otherwise())._replace(siblings=in_flight_of, shared=self._shared(task))
         return State(
             held,
             in_flight,
@@ -92,11 +99,43 @@ class Situation:
             ledger.resident if own else None,
             ledger.in_flight if own else None,
             self.prefills.queue(now),
-            self.affinity.warm_tokens(marks_of(task), now) if is_marked(task) else None,
+            cached,
             up,
             shared,
-            None if factors is None else factors.copy(),
+            None if table is None else table[context_region(tokens)],
+            otherwise,
         )
+
+    def _warm(self, task: Task, tokens: int, now: float) -> tuple[Floats | None, Otherwise | None]:
+        """How many of the prompt's ``tokens`` are cached, by pool, and of which parts."""
+        warm_tokens, talks = self.affinity.warm_tokens, (task.parent_session_id, task.session_id)
+        begun = talk = group = None
+        if task.prefix:
+            begun = warm_tokens(sorted((Mark(*mark) for mark in task.prefix), key=_by_tokens), now)
+        if any(talks):
+            talk = warm_tokens([named("session", one, MAX_TOKENS) for one in talks if one], now)
+        if task.shared_prefix_tokens and (task.concurrency > 1 or task.group is not None):
+            name = self._group(task) if task.group is None else task.group
+            group = warm_tokens((named("group", str(name), task.shared_prefix_tokens),), now)
+        if begun is None and talk is None and group is None:
+            return None, None
+        cached = begun
+        if talk is not None:
+            of_talk = np.minimum(talk, float(tokens))
+            cached = of_talk if cached is None else np.maximum(cached, of_talk)
+        if group is not None and task.concurrency > 1:
+            cached = group if cached is None else np.maximum(cached, group)
+        # An equal task alone is a sibling where no group is named: with other numbers it has none of it.
+        return cached, Otherwise(None, begun, talk, None if task.group is None else group)
+
+    def _shared(self, task: Task) -> tuple[tuple[int, NDArray[np.bool_]], ...]:
+        """The prefixes that the task's group holds."""
+        found = []
+        for length, pools in self.ledger.shared_by(task.group).items() if task.shared_prefix_tokens else ():
+            held = np.zeros(len(self._fleet.pool_blocks), dtype=np.bool_)
+            held[pools] = True
+            found.append((length, held))
+        return tuple(found)
 
     def held(self, now: float) -> Floats:
         """Blocks of each pool that our own calls hold, and those that others use."""
@@ -207,7 +246,12 @@ class Situation:
         self.throttle.answered(placed.hold.pool, placed.sent, now)
 
     def observe(self, pool: int, load: Load, capacity_blocks: float, now: float) -> None:
-        """Take in what a running server says of itself; a report that is older than the last is ignored."""
+        """Take in what a running server says of itself; a report that is older than the last is ignored.
+
+        Raises ``UsageError`` for what is no load.
+        """
+        if not isinstance(load, Load):
+            raise UsageError(f"what a server says of itself must be a Load, got {shown(load)}")
         if self.foreign.is_older(pool, load, now):
             return
         self.ledger.settle(now)
@@ -267,11 +311,11 @@ class Situation:
     def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
         """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
 
-        ``None`` where nothing is running that a time was predicted for.
+        ``None`` where nothing is running that a time was predicted for, or all of it should have been done by now.
         """
         there_still = pool is None or pool < len(self._fleet.pool_blocks)
         ends = self.ledger.ends(pool if there_still else None)
-        if not ends:
+        if not ends or ends[-1] <= now:
             return None
         # Beyond those in flight the same pace goes on.
         rounds, place = divmod(ahead, len(ends))
