@@ -80,7 +80,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
     decision = router.decide(Task(context_tokens=100, max_output_tokens=10, route="spare"))
     assert decision.rejected["two"].kind == "not_allowed"
     dear = broken(WHOLE, "max_cost_usd = 0.5", "max_cost_usd = 1e-9").replace('fallbacks = ["spare"]', "")
-    with pytest.raises(Exception, match="budget|costs") as raised:
+    with pytest.raises(Exception, match=r"budget|costs") as raised:
         Router.from_config(written(tmp_path, dear)).decide(
             Task(context_tokens=100, max_output_tokens=10, route="tool-use", max_cost_usd=1.0)
         )
@@ -90,7 +90,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "key", "part", "message"),
     [
-        ('fallbacks = ["spare"]', 'fallbacks = ["spair"]', "routes.tool-use.fallbacks", "spair", "did you mean 'spare'?"),
+        ('fallbacks = ["spare"]', 'fallbacks = ["spair"]', "routes.tool-use.fallbacks", "spair", "mean 'spare'?"),
         ('fallbacks = ["spare"]', 'fallbacks = ["tool-use"]', "routes.tool-use.fallbacks", "fallbacks =", "back to"),
         ('deny = ["two"]', 'deny = ["tow"]', "routes.spare.deny", "deny =", "did you mean 'two'?"),
         ('deny = ["two"]', 'deny = ["one", "two"]', "routes.spare.deny", "deny =", "leaves no deployment"),
@@ -103,7 +103,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ("max_concurrency = 64", "max_concurency = 64", "keys[0].max_concurency", "max_concurency", "max_concurrency"),
         ("port = 8443", "port = 84430", "gateway.port", "port =", "65535"),
         ('tls_key = "key.pem"', "", "gateway", "[gateway]", "both tls_cert and tls_key"),
-        ("log_prompts = false", "log_promts = false", "gateway.log_promts", "log_promts", "did you mean 'log_prompts'?"),
+        ("log_prompts = false", "log_promts = false", "gateway.log_promts", "log_promts", "mean 'log_prompts'?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_with_its_place_and_what_would_be_right(
