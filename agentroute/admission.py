@@ -78,9 +78,11 @@ class Admission:
 
     async def place(self) -> Lease:
         """Wait for the lease, which is then the caller's to release."""
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop, ready, waits = asyncio.get_running_loop(), asyncio.Event(), False
 
         def wake() -> None:
+            if not waits:  # who is placed at once need not be woken, which takes a system call
+                return
             try:
                 loop.call_soon_threadsafe(ready.set)
             except RuntimeError:
@@ -88,6 +90,7 @@ class Admission:
 
         until = None if self._timeout_s is None else loop.time() + self._timeout_s
         ticket = self._queued(wake)
+        waits = True
         try:
             while not ticket.done:
                 left_s = _LOOK_S if until is None else min(_LOOK_S, until - loop.time())

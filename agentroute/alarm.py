@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,16 +18,19 @@ class Alarm:
     One timer serves all waits of a request, since a timer for each takes as long as reading a chunk does. It looks
     when it may be time at the earliest, and sets itself anew when it is not. The time that a caller takes between two
     waits counts neither as a gap nor towards the first token.
+
+    ``patience`` is asked for once ``surely_s`` have passed, which no wait is shorter than. To work out
+    what is predicted takes a fifth of the time that a call takes here, and most calls are over by then.
     """
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: Callable[[], Patience], surely_s: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._gap_s, self._limit_s = patience.gap_s, patience.first_s
-        self._since = self._left_at = self._loop.time()
-        self._end_at = self._since + patience.total_s
-        self._total_s = patience.total_s
-        self._due = min(self._since + self._limit_s, self._end_at)
-        self._heard = self._begun = False
+        self._patience: Callable[[], Patience] | None = patience
+        self._gap_s = self._limit_s = surely_s
+        self._began_at = self._since = self._left_at = self._loop.time()
+        self._end_at = self._total_s = math.inf
+        self._due = self._since + surely_s
+        self._heard = self._begun = self._ended = False
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelling = 0
         self._rang = False
@@ -41,7 +46,7 @@ class Alarm:
         """Something came: before the first content (``begun`` is false) that buys no time."""
         self._heard = True
         if begun:
-            self._since, self._begun, self._heard = self._loop.time(), True, False
+            self._since, self._begun, self._heard, self._ended = self._loop.time(), True, False, ended
             self._limit_s = min(self._gap_s, AFTER_THE_END_S) if ended else self._gap_s
             self._due = min(self._since + self._limit_s, self._end_at)
             if self._due < self._timer.when():
@@ -50,6 +55,7 @@ class Alarm:
     def shorten(self, limit_s: float) -> None:
         """What comes now is worth no longer a wait than this."""
         self.progress(begun=True)
+        self._patience = None
         self._limit_s = limit_s
         self._end_at = min(self._end_at, self._since + limit_s)
         self._sets(self._end_at)
@@ -88,11 +94,23 @@ class Alarm:
         self._set = False
         if self._waiting is None:
             return  # whoever waits next sets it again
+        if self._patience is not None:
+            self._ask(self._patience)
         if self._loop.time() < self._due:
             self._sets(self._due)
             return
         self._rang = True
         self._waiting.cancel()
+
+    def _ask(self, patience: Callable[[], Patience]) -> None:
+        """Wait for as long as was predicted, from now on."""
+        waits, self._patience = patience(), None
+        self._gap_s, self._total_s = waits.gap_s, waits.total_s
+        self._limit_s = waits.gap_s if self._begun else waits.first_s
+        if self._ended:
+            self._limit_s = min(self._limit_s, AFTER_THE_END_S)
+        self._end_at = self._began_at + waits.total_s
+        self._due = min(self._since + self._limit_s, self._end_at)
 
     def _words(self) -> str:
         if self._loop.time() >= self._end_at and self._end_at <= self._since + self._limit_s:

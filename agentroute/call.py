@@ -111,7 +111,8 @@ class Call:
 
     def __init__(self, lease: Lease, *, streaming: bool, waited_s: float, endpoint: Endpoint = CHATS) -> None:
         self.lease, self.streaming = lease, streaming
-        self._waited_s = waited_s
+        self.waited_s = waited_s
+        """Seconds before it was sent."""
         self.endpoint = endpoint
         self._wire = None if endpoint is CHATS else endpoint  # of a chat most pieces are read by a short cut
         self.decision, self.deployment = lease.decision, lease.deployment
@@ -206,6 +207,21 @@ class Call:
         """Seconds since it was sent; 0 before."""
         return 0.0 if self._sent_at is None else time.perf_counter() - self._sent_at
 
+    @property
+    def outcome(self) -> Outcome:
+        """What was seen of it so far."""
+        if self.reply is not None:
+            return _outcome(self.reply)
+        return self._failure or Outcome()
+
+    @property
+    def result(self) -> str:
+        """``ok``, the kind of the failure, or ``cancelled``: nobody waited for the end."""
+        if self.reply is not None:
+            return "ok"
+        failure = None if self._failure is None else self._failure.failure
+        return "cancelled" if failure is None else failure.value
+
     def settle(self) -> None:
         """Let go of the lease: at once when the server is done or was never asked, else after the runtime's delay."""
         if self.closed:
@@ -216,7 +232,7 @@ class Call:
         if self._failure is not None:
             self.lease.settle(self._failure, after_s=after_s)
         elif self.reply is not None:
-            self.lease.settle(_outcome(self.reply))
+            self.lease.settle(self.outcome)
         else:
             self.lease.release(after_s)
 
@@ -258,7 +274,7 @@ class Call:
             usage=answer.usage,
             decision=self.decision,
             raw=answer.raw,
-            seen=Seen(self._ttft_s, self.took_s, self._waited_s),
+            seen=Seen(self._ttft_s, self.took_s, self.waited_s),
         )
         return self.reply
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -12,9 +12,11 @@ import httpx
 
 from agentroute.call import Reply, Seen
 from agentroute.counting import Counting
+from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError
 from agentroute.forwarded import AsyncForwarded, Forwarded
+from agentroute.lacks import Lacks
 from agentroute.passage import Means, Passage
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, Messages, endpoint_of
@@ -53,8 +55,8 @@ class AsyncClient:
 
     ``timeout`` is how long to wait, ``retry`` how hard a call is tried. ``transport``: ``"aiohttp"`` (extra ``fast``),
     ``"httpx"``, ``"auto"`` (the first where it is installed and the environment names no proxy), or one of httpx's own,
-    for tests. Proxies and certificates come from the environment; redirects are not followed. Close it, or use it as a
-    context manager.
+    for tests. Proxies and certificates come from the environment; redirects are not followed. ``observers`` are told of
+    every call that ends, see ``agentroute.telemetry``. Close it, or use it as a context manager.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class AsyncClient:
         timeout: Timeout | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | Wire = "auto",
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.router, self.timeout, self.retry = router, timeout or Timeout(), retry or Retry()
         self._means = Means(
@@ -74,6 +77,8 @@ class AsyncClient:
             self.retry,
             Budget(self.retry.share),
             Counting(router),
+            Lacks(router),
+            observers=tuple(observers),
         )
 
     async def chat(
@@ -101,6 +106,28 @@ class AsyncClient:
             session=session,
             retried=retried,
         )
+        return await self._whole(errand)
+
+    async def call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask any endpoint and wait for the whole answer: ``call("embeddings", {"input": texts})``.
+
+        ``body`` is the request without ``model``; ``Reply.raw`` is the server's JSON, which holds the vectors of
+        embeddings. Other arguments and errors as for ``chat``.
+        """
+        errand = Errand.whole(
+            endpoint_of(endpoint), body, task, counting=self._means.counting, session=session, retried=retried
+        )
+        return await self._whole(errand)
+
+    async def _whole(self, errand: Errand) -> Reply:
         passage = await Trip(self._means, errand).begin()
         await passage.close()
         reply = passage.call.reply
@@ -245,8 +272,9 @@ class Client:
         timeout: Timeout | None = None,
         retry: Retry | None = None,
         transport: httpx.AsyncBaseTransport | Wire = "auto",
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport)
+        self._inner = AsyncClient(router, timeout=timeout, retry=retry, transport=transport, observers=observers)
         self.router, self.timeout, self.retry = router, self._inner.timeout, self._inner.retry
         self._portal = Portal(self._inner._means.pools.aclose)
 
@@ -261,6 +289,18 @@ class Client:
     ) -> Reply:
         """Ask and wait for the whole answer; see ``AsyncClient.chat``."""
         return self._portal.run(self._inner.chat(messages, task=task, body=body, session=session, retried=retried))
+
+    def call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Reply:
+        """Ask any endpoint and wait for the whole answer; see ``AsyncClient.call``."""
+        return self._portal.run(self._inner.call(endpoint, body, task=task, session=session, retried=retried))
 
     @contextmanager
     def stream(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -18,6 +19,7 @@ from agentroute.expected import expected, known
 from agentroute.fleet import Deployment, Fleet
 from agentroute.inputs import Metric
 from agentroute.latency.rates import Workload
+from agentroute.outcome import Outcome
 from agentroute.policy import Objective
 from agentroute.reasons import Reason, at_load, refused, standing
 from agentroute.task import Task
@@ -181,6 +183,19 @@ class Decision:
     def cost_usd(self) -> Estimate | None:
         """US dollars for one request; ``None`` without a price or without a measured latency."""
         return expected(self._assessment, self._best).cost_usd
+
+    def spent_usd(self, outcome: Outcome) -> float | None:
+        """US dollars that a request has cost, ``derived``: its tokens by their price, else its share of the time of the
+        accelerators, with as many others beside it as were predicted. ``None`` without a price or what it is paid for.
+        """
+        a, d = self._assessment, self._best
+        if math.isfinite(per_token := float(a.fleet.usd_per_input_token[d])):
+            if outcome.prompt_tokens is None or outcome.output_tokens is None:
+                return None
+            return per_token * outcome.prompt_tokens + float(a.fleet.usd_per_output_token[d]) * outcome.output_tokens
+        if outcome.e2e_ms is None or not math.isfinite(per_second := float(a.fleet.usd_per_second[d])):
+            return None
+        return per_second * outcome.e2e_ms / 1_000.0 / max(1, int(a.n_run[d]))
 
     def limit_ms(self, metric: Metric) -> float | None:
         """What is left of the task's or its route's SLO on a metric, in milliseconds; ``None``: it has none."""

@@ -66,6 +66,32 @@ class Errand:
         return cls(task, prompt, fields, streaming, session, retried, resume, endpoint=endpoint)
 
     @classmethod
+    def whole(
+        cls,
+        endpoint: Endpoint,
+        body: Mapping[str, Any],
+        task: Task | None,
+        *,
+        streaming: bool = False,
+        counting: Counting | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+    ) -> Errand:
+        """A request for any endpoint, its prompt in the body; raises ``UsageError``."""
+        if not isinstance(body, Mapping):
+            raise UsageError(f"body must be a mapping of request fields, got {type(body).__name__}")
+        return cls.of(
+            body.get(endpoint.prompt, () if endpoint is CHATS else None),
+            task,
+            {key: value for key, value in body.items() if key != endpoint.prompt},
+            streaming=streaming,
+            endpoint=endpoint,
+            counting=counting,
+            session=session,
+            retried=retried,
+        )
+
+    @classmethod
     def forwarded(
         cls,
         body: bytes,
@@ -83,13 +109,11 @@ class Errand:
         """
         if parsed is None:
             parsed = read_body(body)
-        fields = {key: value for key, value in parsed.items() if key not in ("model", "stream", endpoint.prompt)}
-        errand = cls.of(
-            parsed.get(endpoint.prompt, () if endpoint is CHATS else None),
+        errand = cls.whole(
+            endpoint,
+            {key: value for key, value in parsed.items() if key not in ("model", "stream")},
             task,
-            fields,
             streaming=parsed.get("stream") is True,
-            endpoint=endpoint,
             counting=counting,
             session=session,
             retried=retried,

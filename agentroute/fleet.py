@@ -85,5 +85,17 @@ def check_url(url: str) -> None:
         raise ValueError("must not hold a password; put the key into the environment and name it in api_key_env")
     if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in url):
         raise ValueError(f"must be an address such as http://127.0.0.1:8080, got {shown(url)}")
+    if parts.hostname.startswith("xn--"):
+        _check_label(parts.hostname, url)
     if parts.query or parts.fragment:
         raise ValueError(f"must not have a query or a fragment, got {shown(url)}")
+
+
+def _check_label(host: str, url: str) -> None:
+    """httpx reads such a name back into its own letters, as IDNA 2008 (RFC 5891) has it, whenever it is asked for."""
+    import idna
+
+    try:
+        idna.decode(host)
+    except UnicodeError:
+        raise ValueError(f"must name a host, got {shown(url)}, whose xn-- stands for no letters") from None

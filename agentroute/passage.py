@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from agentroute.adapters.base import Served
 from agentroute.alarm import Alarm
 from agentroute.call import Call
 from agentroute.counting import Counting
+from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, FailureKind
-from agentroute.patience import Timeout, patience
+from agentroute.lacks import Lacks
+from agentroute.patience import Patience, Timeout, patience, surely_s
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
 from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
@@ -44,8 +46,11 @@ class Means:
     retry: Retry
     budget: Budget
     counting: Counting
+    lacks: Lacks
     models: dict[str, str] = field(default_factory=dict)
     """By deployment, the model that its server lists."""
+    observers: tuple[Observer, ...] = ()
+    """Are told of every call that ends."""
 
 
 class Passage:
@@ -69,6 +74,8 @@ class Passage:
         """The answer as it came, where it was in one piece."""
         self.raw: deque[bytes] | None = deque() if errand.original is not None else None
         """The bytes of the stream that were not handed on yet; ``None``: nobody wants them."""
+        self.on_close: Callable[[Passage], None] | None = None
+        """Is told, once, after it was closed."""
 
     async def open(self) -> None:
         """Send it, and wait for the first content of a stream, or for the whole answer.
@@ -103,12 +110,7 @@ class Passage:
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)
-        # What is predicted is one prompt and its answer, and embeddings may be of thousands of texts.
-        timeout = means.timeout if call.endpoint.limits else replace(means.timeout, times=0.0)
-        waits = patience(call.decision, timeout, streaming=call.streaming)
-        if self._left_s < waits.total_s:
-            waits = replace(waits, total_s=max(0.0, self._left_s))
-        alarm = self._alarm = Alarm(waits)
+        alarm = self._alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
         call.sent()
         with alarm:
             response = self._response = await pool.send(outgoing)
@@ -121,6 +123,12 @@ class Passage:
         if call.streaming:
             raise call.not_a_stream(answer)
         self._errand.answered(call.answered(answer), means.counting)
+
+    def _patience(self) -> Patience:
+        call, timeout = self.call, self._means.timeout
+        if not call.endpoint.limits:  # what is predicted is one prompt and its answer; embeddings may be of thousands
+            timeout = replace(timeout, times=0.0)
+        return patience(call.decision, timeout, streaming=call.streaming, left_s=self._left_s)
 
     async def _read(self) -> None:
         call, alarm, source = self.call, self._alarm, self._chunks
@@ -178,6 +186,9 @@ class Passage:
                 self._means.pools.give(pool)
             self.call.ready.clear()
             self.call.settle()
+            told, self.on_close = self.on_close, None
+            if told is not None:
+                told(self)
 
     @property
     def head(self) -> httpx.Response | None:
@@ -191,7 +202,7 @@ class Passage:
             pool = means.pools.take(call.target.root)
 
             async def ask(request: Request) -> Answer:
-                alarm = Alarm(patience(call.decision, means.timeout, streaming=False))
+                alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
                 content = None if request.body is None else encode(request.body)
                 headers = call.target.headers(content is not None, keep_alive=request.keep_alive)
                 outgoing = means.pools.request(call.target, request.path, content, headers)

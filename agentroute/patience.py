@@ -65,11 +65,17 @@ class Patience:
     """Until the end of the answer."""
 
 
-def patience(decision: Decision, timeout: Timeout, *, streaming: bool) -> Patience:
+def surely_s(timeout: Timeout, left_s: float = math.inf) -> float:
+    """What no wait is shorter than, whatever is predicted, in seconds; ``left_s`` are left of the whole call."""
+    return max(0.0, min(timeout.at_least_s, timeout.read_s, timeout.total_s, left_s))
+
+
+def patience(decision: Decision, timeout: Timeout, *, streaming: bool, left_s: float = math.inf) -> Patience:
     """How long to wait for what was decided on. What is not predicted gets the fixed waits.
 
     first = times x TTFT; gap = ``GAP_TIMES`` x TPOT; total = times x (TTFT + (max output - 1) x TPOT), each with the
-    high end of its band. Without a limit on the output nobody can say how long the whole may take.
+    high end of its band; the total at most ``left_s``, what is left of the whole call. Without a limit on the output
+    nobody can say how long the whole may take.
     """
     ttft, tpot = decision.ttft_ms, decision.tpot_ms
     if not timeout.times or ttft is None or tpot is None:
@@ -80,9 +86,8 @@ def patience(decision: Decision, timeout: Timeout, *, streaming: bool) -> Patien
         most = decision.task.max_output_tokens
         all_ms = math.inf if most is None else timeout.times * (ttft.high + (most - 1) * tpot.high)
         total_s = min(max(all_ms / 1_000.0, timeout.at_least_s), timeout.total_s)
-    if streaming:
-        return Patience(first_s, gap_s, total_s)
-    return Patience(min(timeout.read_s, total_s), gap_s, total_s)
+    whole_s = min(timeout.read_s, total_s)
+    return Patience(first_s if streaming else whole_s, gap_s, max(0.0, min(total_s, left_s)))
 
 
 def _bounded(ms: float, timeout: Timeout) -> float:

@@ -107,9 +107,10 @@ def _root(url: str) -> str:
     try:
         _ = urlsplit(url).port  # stricter than httpx: half a bracket, a port that is none
         parsed = httpx.URL(url.strip())
+        host = parsed.host  # read only now from what stands there: xn-- may stand for no letters
     except (httpx.InvalidURL, ValueError):
         raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not host:
         raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
     path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")

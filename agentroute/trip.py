@@ -11,10 +11,13 @@ from dataclasses import replace
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
+from agentroute.call import Call
+from agentroute.ended import Ended, result_of, tell
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, NoFeasibleDeployment, PoolFull
 from agentroute.hedge import hedge_after_s
 from agentroute.lease import Lease
+from agentroute.outcome import Outcome
 from agentroute.passage import Means, Passage
 from agentroute.task import slo
 from agentroute.tries import Tries
@@ -38,6 +41,8 @@ class Trip:
         """Before the next round."""
         self._look_until_s = 0.0
         """So long, from the start, it is looked whether the router sends anything to a server that is asked again."""
+        self._call: Call | None = None
+        """The last request."""
         means.budget.called()
 
     async def begin(self) -> Passage:
@@ -45,6 +50,16 @@ class Trip:
 
         Raises ``BackendError`` with every attempt, or what ``Router.acquire`` raises.
         """
+        try:
+            passage = await self._begin()
+        except BaseException as error:
+            self._tell(None, error)
+            raise
+        if self._means.observers:
+            passage.on_close = self._tell
+        return passage
+
+    async def _begin(self) -> Passage:
         try:
             return await self._round()
         except BackendError as error:
@@ -55,11 +70,19 @@ class Trip:
 
         Raises ``broken``, with every attempt, where he does not, or where there is none.
         """
-        await at.close()
-        self._failed(broken, at)
-        if self._errand.resume != "restart":
-            raise self._tries.told(broken) from broken.__cause__
-        return await self._go_on(broken)
+        at.on_close = None
+        try:
+            await at.close()
+            self._failed(broken, at)
+            if self._errand.resume != "restart":
+                raise self._tries.told(broken) from broken.__cause__
+            passage = await self._go_on(broken)
+        except BaseException as error:
+            self._tell(at, error)
+            raise
+        if self._means.observers:
+            passage.on_close = self._tell
+        return passage
 
     async def _go_on(self, error: BackendError) -> Passage:
         """Repeat as long as there is a way. No loop is built for a call that goes through at once."""
@@ -113,9 +136,9 @@ class Trip:
     async def _place(self) -> Lease:
         """A place for the request: in the router's queue at first, at once or not at all after a failure."""
         router, tries, task = self._means.router, self._tries, self._errand.task
+        if deny := tries.deny | self._means.lacks.of(self._errand.endpoint):
+            task = replace(task, deny=task.deny | deny)
         if tries.attempts:
-            if tries.deny:
-                task = replace(task, deny=task.deny | tries.deny)
             return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
         if not self._means.timeout.queue_s:
             return router.acquire(task)
@@ -124,7 +147,9 @@ class Trip:
     def _passage(self, lease: Lease) -> Passage:
         try:
             tried = len(self._tries.attempts)
-            return Passage(self._means, self._errand, lease, asked_at=self._asked_at, tried=tried)
+            passage = Passage(self._means, self._errand, lease, asked_at=self._asked_at, tried=tried)
+            self._call = passage.call
+            return passage
         except BaseException:
             lease.release()
             raise
@@ -186,9 +211,31 @@ class Trip:
     def _failed(self, error: BackendError, at: Passage) -> None:
         now = time.perf_counter()
         self._last = error
+        self._means.lacks.failed(self._errand.endpoint, at.call.decision.deployment, error)
         self._tries.failed(
             error, at.call.decision, after_s=at.began_at - self._asked_at, took_s=max(0.0, now - at.began_at)
         )
+
+    def _tell(self, at: Passage | None, error: BaseException | None = None) -> None:
+        """Tell the observers, if there are any, that the call is over."""
+        if not self._means.observers:
+            return
+        call = self._call if at is None else at.call
+        elapsed_s = self._elapsed_s()
+        ended = Ended(
+            endpoint=self._errand.endpoint.name,
+            streaming=self._errand.streaming,
+            task=self._errand.task,
+            decision=None if call is None else call.decision,
+            result=result_of(error) if error is not None else "cancelled" if call is None else call.result,
+            refused=error if isinstance(error, NoFeasibleDeployment) else None,
+            outcome=Outcome() if call is None else call.outcome,
+            attempts=tuple(self._tries.attempts),
+            ended_at=time.time(),
+            waited_s=elapsed_s if call is None else call.waited_s,
+            took_s=elapsed_s,
+        )
+        tell(self._means.observers, ended)
 
     def _elapsed_s(self) -> float:
         return time.perf_counter() - self._asked_at

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One chat request."""
+    """One request: a chat, or a text that is to go on."""
 
     headers: dict[str, str]
     body: dict[str, Any]
@@ -30,7 +30,7 @@ class Question:
 
     @property
     def text(self) -> str:
-        text: str = self.body["messages"][-1]["content"]
+        text: str = self.body["messages"][-1]["content"] if "messages" in self.body else self.body["prompt"]
         return text
 
     @property

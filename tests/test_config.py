@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from fleets import CONFIG, PROFILE, broken, written
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentroute.adapters import ADAPTERS as LOADABLE
 from agentroute.config import ADAPTERS, Config
@@ -14,6 +16,7 @@ from agentroute.fleet import check_url
 from agentroute.route import soft
 from agentroute.router import Router
 from agentroute.task import Slo, Task
+from agentroute.transport import Target
 
 
 def test_a_configuration_names_deployments_and_routes(tmp_path: Path) -> None:
@@ -125,16 +128,35 @@ def test_the_adapters_of_a_file_are_those_that_can_be_loaded() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://127.0.0.1:8080", "https://host/v1", "http://[::1]:80/", "http://host.example/deep/path", "HTTP://host"],
+    [
+        "http://127.0.0.1:8080",
+        "https://host/v1",
+        "http://[::1]:80/",
+        "http://host.example/deep/path",
+        "HTTP://host",
+        "http://xn--mnchen-3ya.example",
+    ],
 )
 def test_a_url_is_good(url: str) -> None:
     check_url(url)
+    assert Target.of(url, None).shown
+
+
+@given(st.from_regex(r"https?://xn--[a-z0-9.-]{0,12}/?", fullmatch=True))
+def test_a_name_in_other_letters_is_read_or_refused_in_one_sentence(url: str) -> None:
+    for check in (check_url, lambda url: Target.of(url, None)):
+        try:
+            check(url)
+        except (ValueError, UsageError) as error:
+            assert not isinstance(error, UnicodeError)
+            assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
     "url",
     ["", "host:80", "127.0.0.1", "ftp://host", "http://", "http://host:port", "http://host:99999", "http://ho st",
-     "http://host\n", "http://[::1", "http://u:p@host", "http://u@host", "http://host?x=1", "http://host#x", "file:///x"],
+     "http://host\n", "http://[::1", "http://u:p@host", "http://u@host", "http://host?x=1", "http://host#x", "file:///x",
+     "http://xn--/", "https://XN--", "http://xn--a/v1", "http://xn--zzzzzz99999.example"],
 )  # fmt: skip
 def test_a_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="must"):

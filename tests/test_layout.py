@@ -25,9 +25,8 @@ LAYERS: tuple[str, ...] = (
     "files", "replay", "catalogue", "config",
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
-    "payload", "needs", "hints", "answers", "errand",
-    "alarm", "pools", "passage", "forwarded", "trip", "client",
-    "integrations",
+    "payload", "needs", "hints", "answers", "ended", "errand", "lacks", "alarm", "pools", "passage", "forwarded",
+    "trip", "client", "integrations", "telemetry",
     "bench", "demo", "cli",
 )  # fmt: skip
 """Every module or folder at the top of the package, the lowest first; each may import what stands before it."""

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 from fleets import profile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentroute.decision import Decision
 from agentroute.fleet import Deployment, Fleet
 from agentroute.hedge import AT_LEAST_S, LATE, hedge_after_s
-from agentroute.patience import GAP_TIMES, Patience, Timeout, patience
+from agentroute.patience import GAP_TIMES, Patience, Timeout, patience, surely_s
 from agentroute.router import Router
 from agentroute.task import Slo, Task
 
@@ -21,6 +23,9 @@ FIXED = Timeout(read_s=500.0, total_s=900.0)
 def decided(task: Task = TASK, *, measured: bool = True) -> Decision:
     known = profile(kv_blocks=100_000) if measured else profile(points=())
     return Router(Fleet([Deployment("d", known)])).decide(task)
+
+
+MEASURED, UNMEASURED = decided(), decided(measured=False)
 
 
 def test_without_a_prediction_the_fixed_waits_hold() -> None:
@@ -55,6 +60,20 @@ def test_predictions_can_be_left_out() -> None:
 
 def test_an_answer_without_a_limit_has_no_total_but_the_fixed_one() -> None:
     assert patience(decided(Task(context_tokens=1_000)), FIXED, streaming=True).total_s == 900.0
+
+
+@given(
+    st.floats(1e-3, 100.0), st.floats(1e-3, 1_000.0), st.floats(1e-3, 1_000.0), st.floats(0.0, 10.0),
+    st.floats(-1.0, 1_000.0), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_no_wait_is_shorter_than_what_is_waited_in_any_case(
+    at_least_s: float, read_s: float, total_s: float, times: float, left_s: float, streaming: bool, measured: bool
+) -> None:
+    timeout = Timeout(at_least_s=at_least_s, read_s=read_s, total_s=total_s, times=times)
+    decision = MEASURED if measured else UNMEASURED
+    waits = patience(decision, timeout, streaming=streaming, left_s=left_s)
+    assert surely_s(timeout, left_s) <= min(waits.first_s, waits.gap_s, waits.total_s)
+    assert waits.total_s <= max(0.0, left_s)
 
 
 # --- hedges

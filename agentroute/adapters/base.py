@@ -162,6 +162,10 @@ class Adapter(Protocol):
         """Ask a server what it is doing."""
         ...
 
+    def has(self, endpoint: Endpoint) -> bool:
+        """Whether servers of this runtime may have the endpoint; each may lack it all the same."""
+        ...
+
     def chat(
         self,
         model: str,

@@ -24,6 +24,8 @@ class Dialect:
 
     server: str = "this server"
     """What people call it, for messages."""
+    lacks: frozenset[str] = frozenset()
+    """Names of the endpoints that it has not, as it is started in any way."""
     limit: str | None = None
     """The name of the limit on an answer that every version knows; ``None``: the caller's own stays."""
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -49,6 +51,10 @@ class Dialect:
 
     def put(self, endpoint: Endpoint, payload: Mapping[str, Any], served: Served, *, stream: bool) -> dict[str, Any]:
         """The caller's fields in this runtime's words; raises ``BackendError`` (not_found) for what it has none for."""
+        if endpoint.name in self.lacks:
+            raise BackendError(
+                FailureKind.NOT_FOUND, f"not sent: {self.server} has no {endpoint.path}; use another server for it"
+            )
         out = dict(payload)
         if endpoint.limits:
             self._limit(endpoint, out, served)

@@ -46,6 +46,8 @@ _ANOTHER_MODEL = re.compile(
     r"model_not_found|\bmodel\W{1,3}\S{1,120} (does not exist|(is |was )?not found)|is pinned to"
 )
 _NOT_HERE = re.compile(r"priority is disabled")
+_NO_ROUTE = re.compile(r"(file |404 page )?not found\.?|the body is empty", re.IGNORECASE)
+_NO_SUCH_CALL = re.compile(r"does not support \w+ api|does not appear to be an embedding model")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
@@ -70,6 +72,17 @@ def failure(answer: Answer, now: datetime | None = None) -> BackendError:
         said = Complaint("redirects, which is not followed; give the URL that it redirects to as the base URL")
     retry_after_s = retry_after(answer.headers, now, limited=kind is FailureKind.OVERLOADED)
     return BackendError(kind, one_line(said.message), status=answer.status, retry_after_s=retry_after_s)
+
+
+def lacks_route(error: BackendError) -> bool:
+    """Whether a server says that it has no such route, or its model no such use, rather than no such model.
+
+    A 404 in the words of FastAPI (vLLM, SGLang), llama.cpp, Go's net/http (Ollama), or without any (Dynamo, Text
+    Generation Inference: recalled); 405 and 501; vLLM's and SGLang's refusal of embeddings by a model that generates.
+    """
+    if error.status == 404 and _NO_ROUTE.fullmatch(error.detail):
+        return True
+    return error.status in (405, 501) or bool(_NO_SUCH_CALL.search(error.detail.lower()))
 
 
 def stream_failure(value: Any, event: str = "") -> BackendError | None:
@@ -140,6 +153,7 @@ _BY_WORDS: tuple[tuple[range, re.Pattern[str], FailureKind], ...] = (
     (range(503, 504), _SLOW, FailureKind.TIMEOUT),
     (range(503, 504), _BUSY, FailureKind.OVERLOADED),
     (range(400, 500), _ANOTHER_MODEL, FailureKind.NOT_FOUND),
+    (range(400, 500), _NO_SUCH_CALL, FailureKind.NOT_FOUND),
     (_ANY, _OVERFLOW, FailureKind.CONTEXT_OVERFLOW),
     (range(500, 501), _CALLERS_FAULT, FailureKind.BAD_REQUEST),
     (range(0), _REFUSED, FailureKind.AUTH),

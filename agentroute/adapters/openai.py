@@ -73,6 +73,10 @@ class OpenAIAdapter:
             raise self.classify(answer)
         return load_of(Metrics.of(answer))
 
+    def has(self, endpoint: Endpoint) -> bool:
+        """Whether servers of this runtime may have the endpoint."""
+        return endpoint.name not in self.dialect.lacks
+
     def chat(
         self,
         model: str,

@@ -44,8 +44,12 @@ _TYPES: Mapping[str, tuple[str, Constraint]] = {
 def constraints(body: Mapping[str, Any]) -> Iterator[tuple[Constraint, str, Any]]:
     """The kind, the field that says it, and the constraint; OpenAI's own ``response_format`` is not among them.
 
-    Raises ``UsageError`` for choices that are no list.
+    Raises ``UsageError`` for choices that are no list, and for two kinds at once: an answer has one shape (vLLM, SGLang
+    and llama.cpp refuse a pair; recalled).
     """
+    kinds = {kind for kind, _, _ in _said(body)}
+    if len(kinds) > 1:
+        raise UsageError(f"the constraint on an answer must be a single one, got {' and '.join(sorted(kinds))}")
     for kind, name, value in _said(body):
         if kind == "choice" and not isinstance(value, list | tuple):
             raise UsageError(f"the choices in {name} must be a list, got {shown(value)}")

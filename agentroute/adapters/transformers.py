@@ -25,6 +25,7 @@ _NOTE = (
 
 DIALECT = Dialect(
     server="transformers serve",
+    lacks=frozenset({"embeddings"}),
     limit="max_tokens",
     fields={
         "chat": CHAT_FIELDS | {"chat_template_kwargs", "generation_config"},
@@ -43,9 +44,9 @@ DIALECT = Dialect(
     overfull="its worker would die for good",
     unset_output=1_024,
 )
-"""Seen on 5.19, and read there (``cli/serving/chat_completion.py``, ``utils.py``): an unknown field is a 422,
-``max_completion_tokens`` is dropped in silence as the fields under ``ignores`` are, and where no limit is set it plans
-for 1,024 tokens or for what the model's own configuration says, if that is more."""
+"""Seen on 5.19, and read there (``cli/serving/chat_completion.py``, ``utils.py``, ``server.py``): an unknown field is a
+422, ``max_completion_tokens`` is dropped in silence as the fields under ``ignores`` are, and where no limit is set it
+plans for 1,024 tokens or for what the model's own configuration says, if that is more."""
 
 
 class TransformersAdapter(OpenAIAdapter):

@@ -53,6 +53,7 @@ _CHAT = frozenset(
 )  # fmt: skip
 DIALECT = Dialect(
     server="TensorRT-LLM",
+    lacks=frozenset({"embeddings"}),
     limit="max_tokens",
     fields={
         "chat": _SAMPLING | _CHAT,
@@ -65,9 +66,9 @@ DIALECT = Dialect(
     drops=frozenset({"parallel_tool_calls"}),
     says_auto=True,
 )  # fmt: skip
-"""Read in its source after 1.3 (``serve/openai_protocol.py``): a field that it does not know is a 400, ``tool_choice``
-is ``none`` where it is not set, and calls may be parallel whatever ``parallel_tool_calls`` says, which older versions
-refuse."""
+"""Read in its source after 1.3 (``serve/openai_protocol.py``, ``serve/openai_server.py``): a field that it does not
+know is a 400, ``tool_choice`` is ``none`` where it is not set, and calls may be parallel whatever
+``parallel_tool_calls`` says, which older versions refuse."""
 
 
 class TrtllmAdapter(OpenAIAdapter):

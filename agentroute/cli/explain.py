@@ -15,7 +15,7 @@ from agentroute.cli.output import exit_code, say
 from agentroute.cli.recommend import print_decision, print_refusal
 from agentroute.decision import Decision
 from agentroute.errors import FileError, NoFeasibleDeployment, UsageError
-from agentroute.files import parse, read_text, validate
+from agentroute.files import MAX_BYTES, parse, read_text, validate
 from agentroute.replay import Record
 from agentroute.router import Router
 
@@ -42,8 +42,13 @@ def explain(
         Path | None,
         typer.Option(
             "--replay",
-            help="Decide again on a record (a .json file), with the --config, --model and --price of then.",
+            help="Decide again on a record (a .json file, or a .jsonl of calls), with the --config, --model and "
+            "--price of then.",
         ),
+    ] = None,
+    line: Annotated[
+        int | None,
+        typer.Option("--line", help="Which line of a .jsonl file, from 1.  [default: the last]", show_default=False),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -53,7 +58,7 @@ def explain(
     router, task = options.router(config, model, price), None
     try:
         if replay is not None:
-            decision = replayed(replay, router)
+            decision = replayed(replay, router, line)
         else:
             assert context is not None
             task = options.task(
@@ -85,12 +90,18 @@ def explain(
         typer.echo(decision.explain(top=None))
 
 
-def replayed(path: Path, router: Router) -> Decision:
+def replayed(path: Path, router: Router, line: int | None = None) -> Decision:
     """The decision of a record's file, made again; raises ``FileError`` or ``UsageError``, and the recorded refusal."""
-    if path.suffix.lower() != ".json":
-        raise UsageError(f"--replay must name a .json file, got {str(path)!r}")
-    text = read_text(path, FileError)
-    read = validate(Record, parse(text, path, FileError), text=text, path=path, error=FileError)
+    kind = path.suffix.lower()
+    if kind not in (".json", ".jsonl"):
+        raise UsageError(f"--replay must name a .json or .jsonl file, got {str(path)!r}")
+    if kind == ".json" and line is not None:
+        raise UsageError("--line is for .jsonl files; a .json file holds one record")
+    if kind == ".json":
+        text = read_text(path, FileError)
+        read = validate(Record, parse(text, path, FileError), text=text, path=path, error=FileError)
+    else:
+        read = of_call(path, line)
     before = read.answer.get("deployment")
     try:
         decision = records.replay(read, router._compiled, router._own)
@@ -102,6 +113,31 @@ def replayed(path: Path, router: Router) -> Decision:
         said = "a refusal" if before is None else repr(before)
         say(f"the record, of agentroute {read.version}, says {said}; this version decides otherwise")
     return decision
+
+
+def of_call(path: Path, line: int | None) -> Record:
+    """The decision in a line of a file of calls, the last one unless said; raises ``FileError`` or ``UsageError``."""
+    if line is not None and line < 1:
+        raise UsageError(f"--line counts from 1, got {line}")
+    found, number = "", 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            while text := file.readline(MAX_BYTES):
+                number += 1
+                found = text
+                if number == line:
+                    break
+    except OSError as problem:
+        raise FileError(f"cannot be read: {(problem.strerror or 'unreadable').lower()}", path=path) from None
+    if not found or number < (line or 1):
+        raise FileError(f"holds {number:,} lines, no line {line or 1:,}", path=path)
+    try:
+        call = json.loads(found)
+    except (ValueError, RecursionError):
+        raise FileError("is not valid JSON", path=path, line=number) from None
+    if not isinstance(call, dict) or not isinstance(call.get("decision"), dict):
+        raise FileError("that call holds no decision", path=path, line=number)
+    return validate(Record, call["decision"], text="", path=path, error=FileError)
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:

@@ -84,6 +84,11 @@ def test_a_chat_is_the_same_by_either_way_and_every_endpoint_has_its_path(name: 
             with pytest.raises(UsageError, match="does not stream"):
                 wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=True)
             continue
+        if not wire.has(endpoint):
+            with pytest.raises(BackendError, match=f"has no {endpoint.path}") as caught:
+                wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=stream)
+            assert caught.value.kind is FailureKind.NOT_FOUND
+            continue
         request = wire.request(endpoint, "m", {endpoint.prompt: HI}, stream=stream)
         assert request.path == endpoint.path
         assert request.body is not None
@@ -94,6 +99,11 @@ def test_a_chat_is_the_same_by_either_way_and_every_endpoint_has_its_path(name: 
         assert request.body.get("stream_options") == options
         if endpoint is CHATS:
             assert request == wire.chat("m", HI, body={}, stream=stream)
+
+
+def test_two_runtimes_are_known_to_have_no_embeddings() -> None:
+    lacking = {(name, each.name) for name in ADAPTERS for each in ENDPOINTS.values() if not adapter(name).has(each)}
+    assert lacking == {("transformers", "embeddings"), ("trtllm", "embeddings")}
 
 
 @EVERY
@@ -328,6 +338,12 @@ def test_a_request_is_refused_or_put_into_words_that_stay_and_the_callers_mappin
     assert request.body is not None
     said = {key: value for key, value in request.body.items() if key not in ("model", "stream")}
     assert wire.request(endpoint, "m", said, stream=stream, served=Served(window=8)) == request
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "llamacpp", "trtllm", "dynamo"])
+def test_an_answer_has_one_shape(name: str) -> None:
+    with pytest.raises(UsageError, match="must be a single one, got choice and regex"):
+        asked(name, {"regex": "a+", "guided_choice": ["a", "b"]})
 
 
 # --- priority

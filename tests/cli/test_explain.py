@@ -63,7 +63,7 @@ def test_what_is_no_record_is_one_sentence(text: str, says: str) -> None:
     ("args", "says"),
     [
         (("--replay", "nowhere.json"), "cannot be read"),
-        (("--replay", "one.toml"), "--replay must name a .json file"),
+        (("--replay", "one.toml"), "--replay must name a .json or .jsonl file"),
         ((*TASK, "--record", "one.toml"), "--record must name a .json file"),
         ((*TASK, "--record", "nowhere/one.json"), "cannot be written"),
         ((), "give either --context"),
@@ -117,3 +117,51 @@ def test_an_answer_that_this_version_refuses_is_pointed_out() -> None:
     ran = agentroute("explain", *REPLAY, "one.json")
     assert ran.code == 3
     assert "says 'other'; this version refuses" in ran.err
+
+
+@pytest.fixture
+def calls() -> Path:
+    """Three calls, of which the second was a mistake of its caller."""
+    answer = agentroute("explain", *TASK, "--json").json
+    other = agentroute("explain", *TASK[2:], "--context", "9000", "--json").json
+    path = Path("calls.jsonl")
+    made = [{"decision": answer["record"]}, {"decision": None}, {"decision": other["record"]}]
+    path.write_text("".join(json.dumps(call) + "\n" for call in made))
+    return path
+
+
+def test_any_line_of_a_file_of_calls_is_decided_on_again(calls: Path) -> None:
+    first, last, third = (
+        agentroute("explain", *REPLAY, str(calls), *more, "--json").json
+        for more in (("--line", "1"), (), ("--line", "3"))
+    )
+    assert first["record"]["task"]["context_tokens"] == 3_000
+    assert last == third
+    assert last["record"]["task"]["context_tokens"] == 9_000
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--line", "2"), "calls.jsonl:2: that call holds no decision"),
+        (("--line", "4"), "calls.jsonl: holds 3 lines, no line 4"),
+        (("--line", "0"), "--line counts from 1"),
+    ],
+)
+def test_a_line_without_a_decision_is_one_sentence(calls: Path, more: tuple[str, ...], says: str) -> None:
+    ran = agentroute("explain", *REPLAY, str(calls), *more)
+    assert ran.code == 2
+    assert says in ran.err
+
+
+@pytest.mark.parametrize("text", ["", "{\n", '{"decision": {"schema_version": 7}}\n', "[" * 100_000, "[]\n"])
+def test_lines_that_are_no_calls_are_one_sentence(text: str) -> None:
+    Path("calls.jsonl").write_text(text)
+    ran = agentroute("explain", *REPLAY, "calls.jsonl")
+    assert ran.code == 2
+    assert [line for line in ran.err.splitlines() if line.startswith("error: calls.jsonl")]
+
+
+def test_a_line_of_a_single_record_is_a_mistake() -> None:
+    Path("one.json").write_text("{}")
+    assert "--line is for .jsonl files" in agentroute("explain", *REPLAY, "one.json", "--line", "1").err
