@@ -14,7 +14,8 @@ from agentroute.inputs import Ask, State
 from agentroute.policy import Objective
 from agentroute.reasons import Reason
 from agentroute.spread import Placement, Site, Spread
-from agentroute.state.situation import Placed, Situation
+from agentroute.state.placed import Placed
+from agentroute.state.situation import Situation
 from agentroute.task import Task
 
 if TYPE_CHECKING:

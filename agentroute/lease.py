@@ -10,7 +10,7 @@ from agentroute.decision import Decision
 from agentroute.errors import UsageError, shown
 from agentroute.fleet import Deployment
 from agentroute.outcome import Outcome
-from agentroute.state.situation import Placed
+from agentroute.state.placed import Placed
 from agentroute.task import MAX_TOKENS
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from agentroute.spread import Spread, as_sibling
 from agentroute.state.health import Signs
 from agentroute.state.ledger import GONE
 from agentroute.state.load import Load
-from agentroute.state.situation import Placed, Situation
+from agentroute.state.placed import Placed
+from agentroute.state.situation import Situation
 from agentroute.state.steady import steady
 from agentroute.task import Task
 from agentroute.waiting import Delay, Ticket, Waiting, check_avoid, check_task, check_waited, where

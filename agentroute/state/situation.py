@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,31 +17,15 @@ from agentroute.state.affinity import Affinity
 from agentroute.state.breaker import FAULTS, Breaker
 from agentroute.state.corrections import METRICS, Corrections, context_region
 from agentroute.state.health import Health, Signs
-from agentroute.state.ledger import GONE, Hold, Ledger, Shared
+from agentroute.state.ledger import GONE, Ledger, Shared
 from agentroute.state.load import DOWN, Foreign, Load, Others
 from agentroute.state.moved import Moved
-from agentroute.state.prefills import Prefills, Reading
-from agentroute.state.throttle import Sent, Throttle
+from agentroute.state.placed import Placed
+from agentroute.state.prefills import Prefills
+from agentroute.state.throttle import Throttle
 from agentroute.task import MAX_TOKENS, Task
 
 Floats = NDArray[np.float64]
-
-
-class Placed(NamedTuple):
-    """A request at a deployment: what it holds there, and what was predicted of it."""
-
-    deployment: int
-    hold: Hold
-    reading: Reading
-    marks: tuple[Mark, ...]
-    probe: bool
-    """Whether it is the one by which a half-open breaker finds out."""
-    isl: float
-    n: float
-    curve_ms: tuple[float, float]
-    """TTFT and TPOT as the curves say, without the wait and before any correction."""
-    sent: Sent
-    """What the throttle noted of it."""
 
 
 class Situation:
