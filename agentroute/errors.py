@@ -8,7 +8,8 @@
     │   │   ├── ProfileError       a profile, a model file or an accelerator file
     │   │   └── ConfigError        agentroute.toml
     │   ├── TaskError              ... in a task or one of its SLOs
-    │   └── UnknownNameError       a model, profile, route or adapter that does not exist
+    │   ├── UnknownNameError       a model, profile, route or adapter that does not exist
+    │   └── RefusedError           a request that the gateway does not let in
     ├── NoFeasibleDeployment       a true answer: nothing in the fleet can take the task
     │   └── PoolFull               something can, but has no room at this moment
     └── BackendError               a server, or the way to it, failed; see ``FailureKind``
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentroute.answers import ErrorAnswer
     from agentroute.reasons import Reason
     from agentroute.refusal import Refused
     from agentroute.whatif import Change
@@ -80,6 +82,14 @@ class UnknownNameError(UsageError):
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name = what, name
         super().__init__(f"there is no {what} {name!r}; {suggest(name, known)}")
+
+
+class RefusedError(UsageError):
+    """The gateway answers a request with an error, without asking any server; ``answer`` is what it says."""
+
+    def __init__(self, answer: ErrorAnswer) -> None:
+        self.answer = answer
+        super().__init__(str(answer.error["message"]))
 
 
 class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, kept in the public API

@@ -148,7 +148,7 @@ class GatewayConfig(Frozen):
     host: str = Field(default="127.0.0.1", min_length=1, max_length=255)
     """The address to listen on; default 127.0.0.1, which only this machine reaches."""
     port: int = Field(default=4_200, strict=True, ge=0, le=65_535)
-    """The port to listen on, 0 for any that is free; default 4200."""
+    """The TCP port to listen on, 0 for any that is free; default 4200."""
     max_body_bytes: int = Field(default=32 * 1024 * 1024, strict=True, ge=1_024, le=1024**3)
     """The largest request that is read; default 32 MiB."""
     drain_s: NonNegative = 30.0

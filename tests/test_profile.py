@@ -94,7 +94,7 @@ UNITS += (
     "experts",
     "percentile",
 )
-UNITS += ("mean", "median", "unit of the key", "version of this file format", "kv_", "dim", "split")
+UNITS += ("mean", "median", "unit of the key", "version of this file format", "tcp port", "kv_", "dim", "split")
 
 
 @pytest.mark.parametrize("name", NUMBERS)

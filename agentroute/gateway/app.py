@@ -17,13 +17,13 @@ from starlette.routing import Route as Path
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.client import AsyncClient
 from agentroute.config import Config
-from agentroute.errors import AgentrouteError
+from agentroute.errors import AgentrouteError, RefusedError
 from agentroute.gateway import page
 from agentroute.gateway.asked import Reader, unknown
 from agentroute.gateway.catalogue import Served
 from agentroute.gateway.dry import decided
 from agentroute.gateway.fleet import FleetView
-from agentroute.gateway.intake import Receive, Refused, Scope, Send, body_of
+from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Caller, Keys
 from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
 from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
@@ -116,7 +116,7 @@ class Gateway:
                 *(Path(path, page.serve) for path in page.FILES),
             ],
             exception_handlers={
-                Refused: _refused,  # type: ignore[dict-item]
+                RefusedError: _refused,  # type: ignore[dict-item]
                 AgentrouteError: _error,  # type: ignore[dict-item]
                 HTTPException: _http,  # type: ignore[dict-item]
                 Exception: _bug,
@@ -139,7 +139,7 @@ class Gateway:
         caller = self.keys.caller(request.scope["headers"])
         if admin and not caller.admin:
             said = "this key may not see what other keys do; give it admin = true"
-            raise Refused(refusal(403, said, kind="permission_error", code="not_admin"))
+            raise RefusedError(refusal(403, said, kind="permission_error", code="not_admin"))
         return caller
 
     async def _models(self, request: Request) -> Response:
@@ -156,7 +156,7 @@ class Gateway:
         endpoint = request.query_params.get("endpoint", "chat")
         known = next((one for one in PATHS if one == endpoint), None)
         if known is None:
-            raise Refused(refusal(400, f"endpoint must be one of {', '.join(PATHS)}", code="unknown_endpoint"))
+            raise RefusedError(refusal(400, f"endpoint must be one of {', '.join(PATHS)}", code="unknown_endpoint"))
         asked = self.reader.read(body, request.scope["headers"], caller, known)
         return JSONResponse(decided(self.router, asked, caller, self.served.visible(caller)))
 
@@ -195,7 +195,7 @@ async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _refused(request: Request, error: Refused) -> Response:
+async def _refused(request: Request, error: RefusedError) -> Response:
     return told(error.answer)
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.counting import Counting
-from agentroute.errors import UnknownNameError
+from agentroute.errors import RefusedError, UnknownNameError
 from agentroute.gateway.catalogue import Served
-from agentroute.gateway.intake import Refused
 from agentroute.gateway.keys import Caller
 from agentroute.hints import from_headers, from_metadata, route_of, task_of
 from agentroute.payload import EndpointName
@@ -46,13 +45,13 @@ class Reader:
     def read(
         self, body: bytes, headers: Iterable[tuple[bytes, bytes]], caller: Caller, endpoint: EndpointName = "chat"
     ) -> Asked:
-        """What is asked for; raises ``Refused`` for what the caller may not, ``UsageError`` for what makes no sense."""
+        """What is asked for; raises ``UsageError`` for what makes no sense, ``RefusedError`` for what one may not."""
         parsed = _parsed(body)
         said, metadata = from_metadata(parsed)
         hint = from_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers).over(said)
         model = parsed.get("model")
         if not isinstance(model, str) or not model:
-            raise Refused(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
+            raise RefusedError(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
         named = route_of(model)
         if named is not None and (named != "default" or hint.route is None):
             hint = replace(hint, route=named)
@@ -67,22 +66,22 @@ class Reader:
         most = caller.max_context_tokens
         if most is not None and task.context_tokens > most:
             text = f"this key may send {most:,} prompt tokens at most; these are up to {task.context_tokens:,}"
-            raise Refused(refusal(400, text, code="context_length_exceeded"))
+            raise RefusedError(refusal(400, text, code="context_length_exceeded"))
         return Asked(_apart(task, caller), body, parsed, model, parsed.get("stream") is True, hint.retried)
 
     def _route(self, route: str, model: str, caller: Caller) -> str:
         if not caller.may(route):
             allowed = ", ".join(sorted(caller.routes or ()))
             text = f"this key may not use the route {route!r}; it may use: {allowed}"
-            raise Refused(refusal(403, text, kind="permission_error", code="route_not_allowed"))
+            raise RefusedError(refusal(403, text, kind="permission_error", code="route_not_allowed"))
         if route not in self.router.routes:
-            raise Refused(unknown(model if route_of(model) else route, self.served.names(caller)))
+            raise RefusedError(unknown(model if route_of(model) else route, self.served.names(caller)))
         return route
 
     def _serving(self, model: str, caller: Caller) -> frozenset[str]:
         found = self.served.deployments(model) & self.served.visible(caller)
         if not found:
-            raise Refused(unknown(model, self.served.names(caller)))
+            raise RefusedError(unknown(model, self.served.names(caller)))
         return found
 
 
@@ -95,9 +94,9 @@ def _parsed(body: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(refusal(400, "the body is not JSON", code="invalid_json")) from None
+        raise RefusedError(refusal(400, "the body is not JSON", code="invalid_json")) from None
     if not isinstance(parsed, dict):
-        raise Refused(refusal(400, "the body must be a JSON object", code="invalid_json"))
+        raise RefusedError(refusal(400, "the body must be a JSON object", code="invalid_json"))
     return parsed
 
 

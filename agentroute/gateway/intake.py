@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from agentroute.answers import ErrorAnswer, refusal
+from agentroute.errors import RefusedError
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -16,31 +17,20 @@ BODY_S = 60.0
 """A body must be whole after so many seconds: a caller that trickles it would hold a connection for ever. Assumed."""
 
 
-class Gone(Exception):  # noqa: N818 - nobody's error
-    """The caller went away."""
-
-
-class Refused(Exception):  # noqa: N818 - an answer, told by raising
-    """A request is answered with an error, without asking any server."""
-
-    def __init__(self, answer: ErrorAnswer) -> None:
-        self.answer = answer
-        super().__init__(answer.status)
-
-
 async def body_of(scope: Scope, receive: Receive, most: int, *, within_s: float = BODY_S) -> bytes:
-    """The whole body of a request, of at most ``most`` bytes; raises ``Refused`` (413, 408) or ``Gone``.
+    """The whole body of a request, of at most ``most`` bytes.
 
-    What says its length is refused before any of it is read; what does not, as soon as it is longer.
+    Raises ``RefusedError`` (413, 408), or ``ConnectionAbortedError`` where the caller goes away. What says its length is
+    refused before any of it is read; what does not, as soon as it is longer.
     """
     for name, value in scope["headers"]:
         if name == b"content-length" and (not value.isdigit() or int(value) > most):
-            raise Refused(too_large(most))
+            raise RefusedError(too_large(most))
     try:
         async with asyncio.timeout(within_s):
             return await _read(receive, most)
     except TimeoutError:
-        raise Refused(refusal(408, f"the body did not come within {within_s:g} s", code="body_timeout")) from None
+        raise RefusedError(refusal(408, f"the body did not come within {within_s:g} s", code="body_timeout")) from None
 
 
 async def _read(receive: Receive, most: int) -> bytes:
@@ -48,15 +38,15 @@ async def _read(receive: Receive, most: int) -> bytes:
     first: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):
         if len(first) > most:
-            raise Refused(too_large(most))
+            raise RefusedError(too_large(most))
         return first
     body = bytearray()
     while True:
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ConnectionAbortedError("the caller went away")
         body += message.get("body", b"")
         if len(body) > most:
-            raise Refused(too_large(most))
+            raise RefusedError(too_large(most))
         if not message.get("more_body"):
             return bytes(body)
         message = await receive()

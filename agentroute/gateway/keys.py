@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agentroute.answers import ErrorAnswer, refusal
-from agentroute.errors import UsageError
-from agentroute.gateway.intake import Refused
+from agentroute.errors import RefusedError, UsageError
 from agentroute.tables import KeyConfig
 
 
@@ -55,7 +54,7 @@ class Keys:
         return bool(self._callers)
 
     def caller(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
-        """Whose request this is, by its ``Authorization: Bearer KEY``; raises ``Refused`` (401).
+        """Whose request this is, by its ``Authorization: Bearer KEY``; raises ``RefusedError`` (401).
 
         Digests are compared, with all keys, in constant time: how long it takes tells nothing of them.
         """
@@ -67,19 +66,19 @@ class Keys:
             if hmac.compare_digest(digest, given):
                 found = caller
         if found is None:
-            raise Refused(_UNKNOWN)
+            raise RefusedError(_UNKNOWN)
         return found
 
     @contextmanager
     def in_flight(self, caller: Caller) -> Iterator[None]:
-        """Hold one of a caller's places; raises ``Refused`` (429) where all are taken."""
+        """Hold one of a caller's places; raises ``RefusedError`` (429) where all are taken."""
         if caller.name is None:
             yield
             return
         now = self._in_flight.get(caller.name, 0)
         if caller.max_concurrency is not None and now >= caller.max_concurrency:
             said = f"this key may have {caller.max_concurrency:,} requests in flight, and has"
-            raise Refused(refusal(429, said, kind="rate_limit_error", code="rate_limit_exceeded"))
+            raise RefusedError(refusal(429, said, kind="rate_limit_error", code="rate_limit_exceeded"))
         self._in_flight[caller.name] = now + 1
         try:
             yield

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
 from agentroute.client import AsyncClient, Reply
 from agentroute.decision import Decision
-from agentroute.errors import AgentrouteError
+from agentroute.errors import AgentrouteError, RefusedError
 from agentroute.gateway.asked import Asked, Reader
-from agentroute.gateway.intake import Gone, Receive, Refused, Scope, Send, body_of
+from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Keys
 from agentroute.gateway.records import Record, Records
 from agentroute.payload import EndpointName
@@ -95,11 +95,11 @@ class Proxy:
         record = Record(id=way.id, at=time.time(), endpoint=self._endpoint)
         try:
             await self._answer(scope, receive, way, record)
-        except Refused as refused:
+        except RefusedError as refused:
             await _failed(way, record, refused.answer)
         except AgentrouteError as error:
             await _failed(way, record, of_error(error))
-        except Gone:
+        except ConnectionAbortedError:
             record.outcome = "cancelled"
         except TimeoutError:
             record.outcome = "not_taken"
@@ -153,7 +153,7 @@ class Proxy:
 
 @asynccontextmanager
 async def until_gone(receive: Receive) -> AsyncIterator[None]:
-    """Cancel what is inside as soon as the caller goes away, and raise ``Gone``."""
+    """Cancel what is inside as soon as the caller goes away, and raise ``ConnectionAbortedError``."""
     me, gone = asyncio.current_task(), False
     assert me is not None
 
@@ -169,7 +169,7 @@ async def until_gone(receive: Receive) -> AsyncIterator[None]:
         yield
     except asyncio.CancelledError:
         if gone and me.uncancel() == 0:
-            raise Gone from None
+            raise ConnectionAbortedError("the caller went away") from None
         raise
     finally:
         looking.cancel()

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import Server, answers, deployment
 
+from agentroute.errors import RefusedError
 from agentroute.gateway import intake
-from agentroute.gateway.intake import Gone, Refused, body_of
+from agentroute.gateway.intake import body_of
 from agentroute.gateway.proxy import request_id
 
 WHOLE = json.dumps(
@@ -44,7 +45,7 @@ def test_a_body_is_whole_or_too_large(pieces: list[bytes], most: int) -> None:
     if len(whole) <= most:
         assert read(pieces, most) == whole
         return
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         read(pieces, most)
     assert refused.value.answer.status == 413
 
@@ -53,12 +54,12 @@ def test_a_length_that_is_too_large_is_refused_before_anything_is_read() -> None
     async def receive() -> dict[str, Any]:
         raise AssertionError("it was read")
 
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedError):
         asyncio.run(body_of({"headers": [(b"content-length", b"11")]}, receive, 10))
 
 
 def test_who_goes_away_before_the_end_is_gone() -> None:
-    with pytest.raises(Gone):
+    with pytest.raises(ConnectionAbortedError):
         read([b"abc"], 10, cut=True)
 
 
@@ -67,7 +68,7 @@ def test_a_body_that_never_ends_is_not_waited_for() -> None:
         await asyncio.sleep(0.01)
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         asyncio.run(body_of({"headers": []}, receive, 1_000_000, within_s=0.2))
     assert refused.value.answer.status == 408
 

@@ -13,9 +13,8 @@ import pytest
 from gateways import HELLO, Served
 from servers import Asked, Server, answers, deployment
 
-from agentroute.errors import UsageError
+from agentroute.errors import RefusedError, UsageError
 from agentroute.fleet import Deployment
-from agentroute.gateway.intake import Refused
 from agentroute.gateway.keys import ANYBODY, Keys
 from agentroute.route import Route
 from agentroute.tables import KeyConfig
@@ -62,7 +61,7 @@ def bearer(*values: bytes) -> list[tuple[bytes, bytes]]:
 )
 def test_who_has_no_valid_key_stays_outside(headers: list[tuple[bytes, bytes]]) -> None:
     keys = Keys([key("a"), key("b")], {"a": "sk-a", "b": "sk-b"})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         keys.caller(headers)
     assert refused.value.answer.status == 401
 
