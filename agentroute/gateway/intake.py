@@ -20,8 +20,8 @@ BODY_S = 60.0
 async def body_of(scope: Scope, receive: Receive, most: int, *, within_s: float = BODY_S) -> bytes:
     """The whole body of a request, of at most ``most`` bytes.
 
-    Raises ``RefusedError`` (413, 408), or ``ConnectionAbortedError`` where the caller goes away. What says its length is
-    refused before any of it is read; what does not, as soon as it is longer.
+    Raises ``RefusedError`` (413, 408), or ``ConnectionAbortedError`` where the caller goes away. What says its length
+    is refused before any of it is read; what does not, as soon as it is longer.
     """
     for name, value in scope["headers"]:
         if name == b"content-length" and (not value.isdigit() or int(value) > most):
