@@ -157,8 +157,6 @@ class GatewayConfig(Frozen):
     """A PEM file with the certificate chain, relative to this file; with tls_key; default: no TLS."""
     tls_key: str | None = Field(default=None, min_length=1, max_length=1_000)
     """A PEM file with its private key, relative to this file."""
-    log_prompts: Flag = False
-    """True: prompts and answers may stand in logs; default false."""
 
     @model_validator(mode="after")
     def _has_both_halves_of_tls(self) -> GatewayConfig:

@@ -32,7 +32,6 @@ max_body_bytes = 1_000_000
 drain_s = 5
 tls_cert = "cert.pem"
 tls_key = "key.pem"
-log_prompts = false
 
 [[keys]]
 name = "research"
@@ -63,7 +62,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     assert routes["spare"].deny == {"two"}
     gateway = config.gateway
     assert (gateway.host, gateway.port, gateway.max_body_bytes, gateway.drain_s) == ("0.0.0.0", 8_443, 1_000_000, 5.0)
-    assert (gateway.tls_cert, gateway.tls_key, gateway.log_prompts) == ("cert.pem", "key.pem", False)
+    assert (gateway.tls_cert, gateway.tls_key) == ("cert.pem", "key.pem")
     first, second = config.keys
     assert (first.name, first.env, first.routes) == ("research", "RESEARCH_KEY", ("batch", "default"))
     assert (first.max_concurrency, first.max_context_tokens) == (64, 32_000)
@@ -72,7 +71,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 def test_a_gateway_that_nobody_describes_is_for_this_machine_alone(tmp_path: Path) -> None:
     config = Config.load(written(tmp_path, CONFIG))
-    assert (config.gateway.host, config.gateway.log_prompts, config.keys) == ("127.0.0.1", False, ())
+    assert (config.gateway.host, config.keys) == ("127.0.0.1", ())
 
 
 def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
@@ -103,7 +102,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ("max_concurrency = 64", "max_concurency = 64", "keys[0].max_concurency", "max_concurency", "max_concurrency"),
         ("port = 8443", "port = 84430", "gateway.port", "port =", "65535"),
         ('tls_key = "key.pem"', "", "gateway", "[gateway]", "both tls_cert and tls_key"),
-        ("log_prompts = false", "log_promts = false", "gateway.log_promts", "log_promts", "mean 'log_prompts'?"),
+        ("max_body_bytes =", "max_bodi_bytes =", "gateway.max_bodi_bytes", "max_bodi_bytes", "mean 'max_body_bytes'?"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_with_its_place_and_what_would_be_right(
