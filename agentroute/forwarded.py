@@ -82,9 +82,10 @@ class Forwarded:
 
     def __iter__(self) -> Iterator[bytes]:
         chunks = self._inner.__aiter__()
-        while (chunk := self._portal.run(_next(chunks))) is not None:
+        while (chunk := self._portal.run(following(chunks))) is not None:
             yield chunk
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+async def following(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """The next chunk; ``None`` at the end."""
     return await anext(chunks, None)

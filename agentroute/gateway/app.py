@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import get_args
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,18 +31,13 @@ from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
 from agentroute.gateway.watching import Watch
 from agentroute.patience import Timeout
-from agentroute.payload import EndpointName
+from agentroute.payload import EndpointName, endpoint_of
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-PATHS: dict[EndpointName, str] = {
-    "chat": "/v1/chat/completions",
-    "completions": "/v1/completions",
-    "responses": "/v1/responses",
-    "embeddings": "/v1/embeddings",
-}
+PATHS: dict[EndpointName, str] = {name: endpoint_of(name).path for name in get_args(EndpointName)}
 """What is sent on."""
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.counting import Counting
-from agentroute.errors import RefusedError, UnknownNameError
+from agentroute.errors import RefusedError, UnknownNameError, UsageError
 from agentroute.gateway.catalogue import Served
 from agentroute.gateway.keys import Caller
 from agentroute.hints import from_headers, from_metadata, route_of, task_of
-from agentroute.payload import EndpointName
+from agentroute.payload import EndpointName, read_body
 from agentroute.router import Router
 from agentroute.task import Task
 from agentroute.transport import encode
@@ -92,12 +91,9 @@ def unknown(model: str, names: Iterable[str]) -> ErrorAnswer:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        raise RefusedError(refusal(400, "the body is not JSON", code="invalid_json")) from None
-    if not isinstance(parsed, dict):
-        raise RefusedError(refusal(400, "the body must be a JSON object", code="invalid_json"))
-    return parsed
+        return read_body(body)
+    except UsageError as problem:
+        raise RefusedError(refusal(400, str(problem), code="invalid_json")) from None
 
 
 def _apart(task: Task, caller: Caller) -> Task:

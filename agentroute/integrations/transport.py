@@ -20,20 +20,19 @@ before headers, which come before ``with agentroute.hint(...)``. What the caller
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import AgentrouteError, UsageError
-from agentroute.forwarded import AsyncForwarded
+from agentroute.forwarded import AsyncForwarded, following
 from agentroute.hints import Hint, current, from_headers, from_metadata, route_of, task_of
-from agentroute.payload import EndpointName
+from agentroute.payload import EndpointName, endpoint_of, read_body
 from agentroute.portal import Portal
 from agentroute.router import Router
 from agentroute.transport import encode
@@ -41,10 +40,7 @@ from agentroute.transport import encode
 BASE_URL = "http://agentroute.invalid/v1"
 """Where nobody is: a name that never resolves (RFC 2606), so that nothing leaves where the transport is forgotten."""
 ENDPOINTS: dict[str, EndpointName] = {
-    "/chat/completions": "chat",
-    "/completions": "completions",
-    "/responses": "responses",
-    "/embeddings": "embeddings",
+    endpoint_of(name).path.removeprefix("/v1"): name for name in get_args(EndpointName)
 }
 _HOP = {"connection", "content-length", "keep-alive", "set-cookie", "transfer-encoding", "x-should-retry"}
 """Headers that are between agentroute and a server alone."""
@@ -144,10 +140,10 @@ class Routing:
         """The request, where its model is ``auto``."""
         endpoint = self.endpoint(request)
         try:
-            parsed = json.loads(body)
-        except (ValueError, RecursionError):
+            parsed = read_body(body)
+        except UsageError:
             return None
-        if endpoint is None or not isinstance(parsed, dict) or route_of(parsed.get("model")) is None:
+        if endpoint is None or route_of(parsed.get("model")) is None:
             return None
         return Asked(request, endpoint, body, parsed)
 
@@ -305,7 +301,7 @@ def _streams(httpx: ModuleType) -> tuple[type[Any], type[Any]]:
             self._chunks, self._stack, self._portal = chunks, stack, portal
 
         def __iter__(self) -> Iterator[bytes]:
-            while (chunk := self._portal.run(_next(self._chunks))) is not None:
+            while (chunk := self._portal.run(following(self._chunks))) is not None:
                 yield chunk
 
         def close(self) -> None:
@@ -323,10 +319,6 @@ def _streams(httpx: ModuleType) -> tuple[type[Any], type[Any]]:
             await _end(self._chunks, self._stack)
 
     return SyncStream, AsyncStream
-
-
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(chunks, None)
 
 
 async def _end(chunks: Any, stack: AsyncExitStack) -> None:
