@@ -21,15 +21,17 @@ class Alarm:
 
     ``patience`` is asked for once ``surely_s`` have passed, which no wait is shorter than. To work out
     what is predicted takes a fifth of the time that a call takes here, and most calls are over by then.
+    After ``due_s`` the caller has no use for the answer any more, whatever the server does (``FailureKind.DEADLINE``).
     """
 
-    def __init__(self, patience: Callable[[], Patience], surely_s: float) -> None:
+    def __init__(self, patience: Callable[[], Patience], surely_s: float, due_s: float = math.inf) -> None:
         self._loop = asyncio.get_running_loop()
         self._patience: Callable[[], Patience] | None = patience
         self._gap_s = self._limit_s = surely_s
         self._began_at = self._since = self._left_at = self._loop.time()
-        self._end_at = self._total_s = math.inf
-        self._due = self._since + surely_s
+        self._due_s, self._total_s = due_s, math.inf
+        self._end_at = self._began_at + due_s
+        self._due = min(self._since + surely_s, self._end_at)
         self._heard = self._begun = self._ended = False
         self._waiting: asyncio.Task[Any] | None = None
         self._cancelling = 0
@@ -84,7 +86,7 @@ class Alarm:
         self._rang = False
         assert task is not None
         if task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
-            raise BackendError(FailureKind.TIMEOUT, self._words()) from None
+            raise BackendError(*self._ended_by()) from None
 
     def _sets(self, at: float) -> None:
         self._timer.cancel()
@@ -109,8 +111,13 @@ class Alarm:
         self._limit_s = waits.gap_s if self._begun else waits.first_s
         if self._ended:
             self._limit_s = min(self._limit_s, AFTER_THE_END_S)
-        self._end_at = self._began_at + waits.total_s
+        self._end_at = self._began_at + min(waits.total_s, self._due_s)
         self._due = min(self._since + self._limit_s, self._end_at)
+
+    def _ended_by(self) -> tuple[FailureKind, str]:
+        if self._loop.time() >= self._began_at + self._due_s:
+            return FailureKind.DEADLINE, f"was not done within the {self._due_s:.3g} s that its deadline left"
+        return FailureKind.TIMEOUT, self._words()
 
     def _words(self) -> str:
         if self._loop.time() >= self._end_at and self._end_at <= self._since + self._limit_s:

@@ -44,6 +44,7 @@ _OF_KIND: dict[FailureKind, tuple[int, str, str]] = {
     FailureKind.ENGINE_DEAD: (502, "server_error", "engine_dead"),
     FailureKind.INTERRUPTED: (502, "server_error", "interrupted"),
     FailureKind.TIMEOUT: (504, "server_error", "timeout"),
+    FailureKind.DEADLINE: (504, "server_error", "deadline"),
     FailureKind.BAD_REQUEST: (400, "invalid_request_error", "bad_request"),
     FailureKind.AUTH: (502, "server_error", "backend_auth"),
     FailureKind.NOT_FOUND: (502, "server_error", "backend_not_found"),

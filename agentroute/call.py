@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from agentroute.decision import Decision
     from agentroute.lease import Lease
 
-_STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT)
+_STILL_RUNNING = (FailureKind.INTERRUPTED, FailureKind.TIMEOUT, FailureKind.DEADLINE)
 """After these, the server may not know yet that nobody listens."""
 
 

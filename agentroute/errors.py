@@ -143,6 +143,7 @@ class FailureKind(StrEnum):
     ENGINE_DEAD = "engine_dead"
     INTERRUPTED = "interrupted"
     TIMEOUT = "timeout"
+    DEADLINE = "deadline"
     BAD_REQUEST = "bad_request"
     AUTH = "auth"
     NOT_FOUND = "not_found"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -22,6 +23,7 @@ from agentroute.lacks import Lacks
 from agentroute.patience import Patience, Timeout, patience, surely_s
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
+from agentroute.task import slo
 from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
 from agentroute.tries import Budget, Retry
 from agentroute.wire import Answer, Request
@@ -63,7 +65,9 @@ class Passage:
         self._means, self._errand, self._tried = means, errand, errand.retried + tried
         self.began_at = time.perf_counter()
         self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at, endpoint=errand.endpoint)
-        self._left_s = means.timeout.total_s - (self.began_at - asked_at)
+        waited_s, deadline = self.began_at - asked_at, slo(errand.task.deadline_s)
+        self._left_s = means.timeout.total_s - waited_s
+        self._due_s = deadline.value - waited_s if deadline is not None and deadline.hard else math.inf
         self._pool: Pool | None = None
         self._response: httpx.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
@@ -110,7 +114,7 @@ class Passage:
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)
-        alarm = self._alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
+        alarm = self._alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s), self._due_s)
         call.sent()
         with alarm:
             response = self._response = await pool.send(outgoing)
@@ -202,7 +206,7 @@ class Passage:
             pool = means.pools.take(call.target.root)
 
             async def ask(request: Request) -> Answer:
-                alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s))
+                alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s), self._due_s)
                 content = None if request.body is None else encode(request.body)
                 headers = call.target.headers(content is not None, keep_alive=request.keep_alive)
                 outgoing = means.pools.request(call.target, request.path, content, headers)

@@ -10,6 +10,7 @@ engine_dead        no     yes        yes             only a restart helps, which
 interrupted        yes    yes        yes             nothing was answered yet, so nothing is doubled
 ... once begun     no     no         yes             sent again it would answer twice
 timeout            no     yes        yes             it may still be at work on it: again would double its load
+deadline           no     no         no              the caller's own time is over, whatever the server does
 bad_request        no     no         no              the caller's mistake
 auth               no     yes        no              this deployment's key is wrong; another's may be right
 not_found          no     yes        no              this deployment's model or path is wrong
@@ -43,6 +44,7 @@ REMEDIES: dict[FailureKind, Remedy] = {
     FailureKind.ENGINE_DEAD: Remedy(again=False, elsewhere=True, counts_against=True),
     FailureKind.INTERRUPTED: Remedy(again=True, elsewhere=True, counts_against=True),
     FailureKind.TIMEOUT: Remedy(again=False, elsewhere=True, counts_against=True),
+    FailureKind.DEADLINE: Remedy(again=False, elsewhere=False, counts_against=False),
     FailureKind.BAD_REQUEST: Remedy(again=False, elsewhere=False, counts_against=False),
     FailureKind.AUTH: Remedy(again=False, elsewhere=True, counts_against=False),
     FailureKind.NOT_FOUND: Remedy(again=False, elsewhere=True, counts_against=False),

@@ -146,6 +146,15 @@ async def drips_comments(asked: Question, out: Connection) -> None:
         await asyncio.sleep(0.02)
 
 
+async def drips_words(asked: Question, out: Connection) -> None:
+    """An answer that goes on and on."""
+    out.write(HEAD + delta(None))
+    for _ in range(500):
+        out.write(delta("word "))
+        await out.drain()
+        await asyncio.sleep(0.02)
+
+
 async def silent(asked: Question, out: Connection) -> None:
     await asyncio.sleep(30.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -23,9 +24,9 @@ class Asked:
         return self._patience
 
 
-def run(patience: Asked, surely_s: float, waits: Callable[[Alarm], Awaitable[None]]) -> None:
+def run(patience: Asked, surely_s: float, waits: Callable[[Alarm], Awaitable[None]], due_s: float = math.inf) -> None:
     async def alone() -> None:
-        alarm = Alarm(patience, surely_s)
+        alarm = Alarm(patience, surely_s, due_s)
         try:
             await waits(alarm)
         finally:
@@ -69,6 +70,18 @@ def test_a_stream_that_never_pauses_ends_at_its_total() -> None:
 
     run(patience, 0.05, waits)
     assert patience.times == 1
+
+
+@pytest.mark.parametrize("surely_s", [0.05, 0.5], ids=["predictions asked for", "none asked for"])
+def test_a_deadline_ends_any_wait_and_is_no_timeout(surely_s: float) -> None:
+    async def waits(alarm: Alarm) -> None:
+        with pytest.raises(BackendError, match=r"was not done within the 0\.2 s that its deadline left") as caught:
+            for _ in range(100):
+                await slept(alarm, 0.02)
+                alarm.progress(begun=True)
+        assert caught.value.kind is FailureKind.DEADLINE
+
+    run(Asked(1.0, 1.0, 1.0), surely_s, waits, due_s=0.2)
 
 
 def test_after_the_first_content_gaps_count() -> None:

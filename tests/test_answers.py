@@ -49,6 +49,7 @@ def nothing(*kinds: Kind) -> NoFeasibleDeployment:
         (BackendError(FailureKind.ENGINE_DEAD, "dead"), 502, "engine_dead"),
         (BackendError(FailureKind.INTERRUPTED, "broke"), 502, "interrupted"),
         (BackendError(FailureKind.TIMEOUT, "silent"), 504, "timeout"),
+        (BackendError(FailureKind.DEADLINE, "late"), 504, "deadline"),
         (BackendError(FailureKind.BAD_REQUEST, "no"), 400, "bad_request"),
         (BackendError(FailureKind.AUTH, "key", status=401), 502, "backend_auth"),
         (BackendError(FailureKind.NOT_FOUND, "model", status=404), 502, "backend_not_found"),

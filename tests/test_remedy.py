@@ -11,10 +11,10 @@ from agentroute.errors import BackendError, FailureKind
 from agentroute.remedy import REMEDIES, Remedy, remedy
 from agentroute.state.breaker import FAULTS
 
-TOLD_THE_CALLER = {FailureKind.BAD_REQUEST, FailureKind.CANCELLED}
+TOLD_THE_CALLER = {FailureKind.BAD_REQUEST, FailureKind.CANCELLED, FailureKind.DEADLINE}
 NO_FAULTS = {
     FailureKind.BAD_REQUEST, FailureKind.AUTH, FailureKind.NOT_FOUND, FailureKind.CONTEXT_OVERFLOW,
-    FailureKind.CANCELLED, FailureKind.OVERLOADED,
+    FailureKind.CANCELLED, FailureKind.DEADLINE, FailureKind.OVERLOADED,
 }  # fmt: skip
 """Clients' mistakes, and a server that is full: it is sent less."""
 EVERY = pytest.mark.parametrize("kind", list(FailureKind))

@@ -25,6 +25,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.passage import Passage
 from agentroute.pools import EACH, Pools
 from agentroute.router import Router
+from agentroute.state.breaker import FAILURES
 from agentroute.task import Slo, Task
 from agentroute.tokens import GENERIC
 from agentroute.transport import Target
@@ -187,6 +188,42 @@ def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
     with Client(one(first)) as client, pytest.raises(BackendError) as caught:
         client.chat(HI, task=task)
     assert len(caught.value.attempts) == first.asked.total() == 1
+
+
+@pytest.mark.parametrize("fault", [faults.silent, faults.drips_comments, faults.drips_words])
+def test_a_running_request_ends_with_its_hard_deadline_and_no_server_is_blamed(
+    first: FaultServer, second: FaultServer, fault: faults.Fault
+) -> None:
+    """Its connection is closed, so that the server stops, and no other is asked: nobody has a use for the answer."""
+    first.fault = second.fault = fault
+    router, task, began = two(first, second), replace(TASK, deadline_s=0.5), time.monotonic()
+    with Client(router, retry=Retry(hedge=False)) as client:
+        for _ in range(FAILURES):
+            with (
+                pytest.raises(BackendError, match="that its deadline left") as caught,
+                client.stream(HI, task=task, resume="restart") as stream,
+            ):
+                for _ in stream:
+                    pass
+            assert caught.value.kind is FailureKind.DEADLINE
+            assert len(caught.value.attempts) == 1
+        assert time.monotonic() - began < FAILURES * 1.5
+        assert first.asked.total() + second.asked.total() == FAILURES
+        closed(first)
+        closed(second)
+        nothing_is_held(router)
+        first.fault = second.fault = faults.good
+        assert client.chat(HI, task=TASK).text == "hi there"
+
+
+def test_a_soft_deadline_ends_no_running_request(first: FaultServer) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.4)
+        await faults.good(asked, out)
+
+    first.fault = slow
+    with Client(one(first)) as client:
+        assert client.chat(HI, task=replace(TASK, deadline_s=Slo(0.2, hard=False))).text == "hi there"
 
 
 def test_a_call_that_would_cost_another_its_slo_waits_until_it_costs_none(first: FaultServer) -> None:

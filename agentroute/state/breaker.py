@@ -21,8 +21,8 @@ FAULTS = frozenset(
     }
 )
 """What a breaker is told of. A client's mistake (bad_request, auth, not_found, context_overflow) and a caller who left
-(cancelled) say nothing about the server and are never reported. A server that is full (overloaded) is up: it is sent
-less, see ``throttle``."""
+(cancelled, deadline) say nothing about the server and are never reported. A server that is full (overloaded) is up: it
+is sent less, see ``throttle``."""
 FAILURES = 3
 """Faults in a row that open a breaker. Assumed."""
 WINDOW_S = 30.0

@@ -25,7 +25,7 @@ def may_go(breaker: Breaker, now: float, pool: int = 0) -> bool:
 
 
 def test_it_hears_of_servers_that_fail_and_never_of_clients_or_of_a_server_that_is_full() -> None:
-    others = {"bad_request", "auth", "not_found", "context_overflow", "cancelled", "overloaded"}
+    others = {"bad_request", "auth", "not_found", "context_overflow", "cancelled", "deadline", "overloaded"}
     assert {kind.value for kind in FAULTS} | others == {kind.value for kind in FailureKind}
     assert not {kind.value for kind in FAULTS} & others
 
