@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentroute.capacity.pool import Pool
+from agentroute.capacity.pool import NULL_BLOCKS, Pool
 from agentroute.errors import ProfileError
 from agentroute.latency.points import Measurement, Point
 from agentroute.origin import (
@@ -226,8 +226,12 @@ class Profile(Frozen):
 
     @property
     def pool(self) -> Pool | None:
-        """One KV memory in blocks, or ``None`` when unknown."""
-        return self.limits.kv_pool.pool() if self.limits and self.limits.kv_pool else None
+        """One KV memory in the blocks that requests can have, or ``None`` when unknown."""
+        if self.limits is None or self.limits.kv_pool is None:
+            return None
+        pool = self.limits.kv_pool.pool()
+        kept = NULL_BLOCKS if self.engine.name == "vllm" else 0
+        return pool._replace(blocks=max(1, pool.blocks - kept))
 
     @classmethod
     def load(cls, path: str | Path) -> Profile:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from agentroute.capacity.pool import NULL_BLOCKS
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.lease import Lease
@@ -57,7 +58,7 @@ def profile(
 ) -> Profile:
     """A profile; what is not given is unknown. ``points=()`` leaves it unmeasured."""
     points = grid(speed) if points is None else points
-    pool = KvPool(tokens=kv_blocks * BLOCK, block_tokens=BLOCK) if kv_blocks else None
+    pool = KvPool(tokens=(kv_blocks + NULL_BLOCKS) * BLOCK, block_tokens=BLOCK) if kv_blocks else None
     per_token = usd_per_million or (None, None)
     price = (
         Price(

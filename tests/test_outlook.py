@@ -40,7 +40,7 @@ def unmeasured(
 
 def test_a_reported_pool_comes_before_a_derived_one() -> None:
     limits = Limits(
-        max_num_seqs=100, kv_pool=KvPool(tokens=160_000, block_tokens=16), provenance=SOURCE.model_copy(
+        max_num_seqs=100, kv_pool=KvPool(tokens=160_016, block_tokens=16), provenance=SOURCE.model_copy(
             update={"origin": "reported"}
         )
     )  # fmt: skip

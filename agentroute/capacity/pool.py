@@ -5,6 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+NULL_BLOCKS = 1
+"""Blocks that vLLM keeps to itself: entries of a block table that hold nothing point there (``BlockPool.null_block``).
+Its log and its metrics count them in; a request that needs all that they count waits for ever."""
+
 
 class Scarce(NamedTuple):
     """What a pool runs out of first: one sequence takes ``needed`` of the ``available``, both in ``unit``."""

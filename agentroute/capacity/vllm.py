@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from agentroute.capacity import kv
 from agentroute.capacity.kv import GIB, Kind, KvShape, KvType, Spec, Specs, Unknown
-from agentroute.capacity.pool import Scarce, kv_blocks
+from agentroute.capacity.pool import NULL_BLOCKS, Scarce, kv_blocks
 from agentroute.shape.model import Model
 from agentroute.shape.sharding import Sharding
 
@@ -130,10 +130,15 @@ class Layout(NamedTuple):
 
 
 class VllmPool(NamedTuple):
-    """``blocks`` blocks of one layout, shared by all of its groups."""
+    """``allocated`` blocks of one layout, shared by all of its groups."""
 
     layout: Layout
-    blocks: int
+    allocated: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that sequences can have: all but ``NULL_BLOCKS``."""
+        return self.allocated - NULL_BLOCKS if self.allocated > NULL_BLOCKS else 0
 
     @property
     def block_tokens(self) -> int:
@@ -145,8 +150,8 @@ class VllmPool(NamedTuple):
         return self.layout.units(tokens)
 
     def concurrency(self, tokens: int) -> float:
-        """Sequences of ``tokens`` tokens that fit at once, as the log prints it: a fraction."""
-        return self.blocks / self.layout.units(tokens)
+        """Sequences of ``tokens`` tokens that fit at once, as the log prints it: a fraction of all blocks."""
+        return self.allocated / self.layout.units(tokens)
 
     def sequences(self, tokens: int) -> int:
         """Whole sequences of ``tokens`` tokens that fit at once."""
@@ -160,7 +165,7 @@ class VllmPool(NamedTuple):
     def printed_tokens(self, rule: TokenRule, max_model_len: int | None = None) -> int | Unknown:
         """The number of tokens that the start-up log prints under ``rule``."""
         if rule == "blocks_per_group" and any(group.kind != "state" for group in self.layout.groups):
-            return self.blocks // sum(group.groups for group in self.layout.groups) * self.layout.block_tokens
+            return self.allocated // sum(group.groups for group in self.layout.groups) * self.layout.block_tokens
         if max_model_len is None:
             return Unknown("the count of tokens depends on max_model_len, which is unknown")
         return int(self.concurrency(max_model_len) * max_model_len)

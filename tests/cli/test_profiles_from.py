@@ -63,7 +63,7 @@ def test_the_profile_holds_what_the_log_says_and_stderr_says_where(tmp_path: Pat
     profile = Profile.load(file)
     assert (profile.name, profile.engine.name, profile.engine.version) == ("mine", "vllm", "0.32.0")
     assert profile.sharding == Sharding(attention_dp=2, ep=2)
-    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (12, 128)
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (11, 128)
     assert (profile.accelerator, profile.model, profile.points) == (None, None, ())
     for words in ("attention_dp = 2", "kv_tokens = 1536", "unknown: device", "write the one it is into `model`"):
         assert words in ran.err
@@ -345,7 +345,7 @@ def test_a_vllm_server_becomes_a_profile(tmp_path: Path) -> None:
     assert limits and (limits.max_model_len, limits.max_num_seqs, limits.max_num_batched_tokens) == (1024, 4, 4096)
     assert limits.provenance.origin == "reported"
     assert limits.provenance.source.startswith("the server at http://127.0.0.1:")
-    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (12, 128)
+    assert profile.pool and (profile.pool.blocks, profile.pool.block_tokens) == (11, 128)
 
 
 def test_a_vllm_server_outside_development_mode_leaves_its_split_unknown() -> None:
