@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from fleets import assert_nothing_is_held, held, written
 
+from agentroute.capacity.pool import NULL_BLOCKS
 from agentroute.errors import ConfigError, NoFeasibleDeployment, PoolFull, UnknownNameError
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
@@ -42,9 +43,10 @@ points = [
 
 
 def folder(at: Path, points: str = POINTS, **tokens: int) -> Path:
-    """Profiles by name, each with so many tokens of KV."""
+    """Profiles by name, each with room for so many tokens of KV."""
     for name, size in tokens.items():
-        written(at, (PROFILE + points).format(name=name, window=4_096, tokens=size, ttft=50.0), f"{name}.toml")
+        held = size + 16 * NULL_BLOCKS
+        written(at, (PROFILE + points).format(name=name, window=4_096, tokens=held, ttft=50.0), f"{name}.toml")
     return at
 
 
