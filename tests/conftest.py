@@ -61,6 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_live, reverse=True)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A pytest that pytest-xdist does not know loses the groups in silence: each process would start every server."""
+    if session.items and session.config.getoption("loadgroup", False):
+        assert all("@" in item.nodeid for item in session.items), "this pytest-xdist cannot group tests of this pytest"
+
+
 def is_live(item: pytest.Item) -> bool:
     """Whether it asks one of the servers below."""
     return isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames)
