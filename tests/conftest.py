@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from agentroute.catalogue import shipped
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.fleet import Deployment
 from agentroute.latency.curve import Curve
+from agentroute.latency.physics import Shape
+from agentroute.latency.points import Point
 
 # Examples are timed by the wall clock, which other processes on the machine share.
 settings.register_profile("agentroute", deadline=None)
@@ -41,6 +44,20 @@ def once(fit: Callable[[Deployment], Curve | None]) -> Callable[[Deployment], Cu
 
 
 pytest.MonkeyPatch().setattr(compiled, "_curve", once(compiled._curve))
+
+
+class Fitted:
+    """``Curve`` as routers use it: through equal points of deployments without a roofline, as most made for a test are,
+    it is fitted once. That is most of making a router."""
+
+    plain = staticmethod(lru_cache(maxsize=256)(Curve.fit))
+
+    @classmethod
+    def fit(cls, points: tuple[Point, ...], shape: Shape | None = None) -> Curve | None:
+        return cls.plain(points) if shape is None else Curve.fit(points, shape)
+
+
+pytest.MonkeyPatch().setattr(compiled, "Curve", Fitted)
 
 
 def plain(is_fast: Callable[[str], bool]) -> Callable[[str], bool]:
