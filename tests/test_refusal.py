@@ -17,6 +17,7 @@ from agentroute.assessment import Assessment
 from agentroute.decision import rejections, replay
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Fleet
+from agentroute.latency.points import Statistic
 from agentroute.outcome import Outcome
 from agentroute.refusal import Assessed
 from agentroute.router import Router
@@ -61,7 +62,8 @@ def read_again(refusal: NoFeasibleDeployment) -> dict[str, Any]:
     return record
 
 
-LIMITS, STATS = maybe(st.floats(0.05, 50.0)), st.sampled_from(["mean", "p95"])
+LIMITS = maybe(st.floats(0.05, 50.0))
+STATS: st.SearchStrategy[Statistic] = st.sampled_from(["mean", "p95"])
 COSTS, SESSIONS = maybe(st.floats(1e-6, 1e-3)), maybe(st.just("s"))
 
 
