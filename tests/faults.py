@@ -15,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -223,12 +224,14 @@ async def endless_line(asked: Question, out: Connection) -> None:
         await out.drain()
 
 
-_BOMB = gzip.compress(gzip.compress(b"\0" * 200_000_000, 9), 9)
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(gzip.compress(b"\0" * 200_000_000, 9), 9)
 
 
 async def gzip_bomb(asked: Question, out: Connection) -> None:
     kind = "text/event-stream" if asked.streams else "application/json"
-    out.write(answer(200, _BOMB, kind, "content-encoding: gzip"))
+    out.write(answer(200, _bomb(), kind, "content-encoding: gzip"))
 
 
 async def done_twice(asked: Question, out: Connection) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from hypothesis import strategies as st
 
@@ -226,47 +228,63 @@ def written(folder: Path, text: str | bytes, name: str = "file.toml") -> Path:
     return path
 
 
-# ---- what hypothesis may draw
+T = TypeVar("T")
+
+# ---- what hypothesis may draw. A strategy that is made while an example is drawn is checked anew for each, which takes
+# longer than all the rest: so each is made once.
 
 
+@cache
+def maybe(of: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
+    """What ``of`` draws, or that it is unknown."""
+    return st.none() | of
+
+
+LOADS = st.tuples(
+    st.sampled_from([64, 256, 1_024, 4_096, 16_384]),
+    st.sampled_from([32, 128, 1_024]),
+    st.sampled_from([1, 2, 8, 32, 128]),
+)
+
+
+@cache
+def loads(most: int) -> st.SearchStrategy[list[tuple[int, int, int]]]:
+    return st.lists(LOADS, min_size=1, max_size=most, unique=True)
+
+
+@cache
 @st.composite
 def points(draw: st.DrawFn, most: int = 12) -> tuple[Point, ...]:
     """Measured points of one deployment, on few values per axis, in any order."""
-    loads = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from([64, 256, 1_024, 4_096, 16_384]),
-                st.sampled_from([32, 128, 1_024]),
-                st.sampled_from([1, 2, 8, 32, 128]),
-            ),
-            min_size=1,
-            max_size=most,
-            unique=True,
-        )
-    )
     times = st.floats(0.5, 5_000.0)
-    return tuple(point(*load, draw(times), draw(times)) for load in loads)
+    return tuple(point(*load, draw(times), draw(times)) for load in draw(loads(most)))
 
 
+SKILLS: st.SearchStrategy[Capability] = st.sampled_from(["tools", "vision"])
+OFFERS = st.dictionaries(SKILLS, st.booleans())
+NEEDS = st.frozensets(SKILLS)
+VERSIONS = maybe(st.just("1.0"))
+
+
+@cache
 @st.composite
 def profiles(draw: st.DrawFn, name: str = "p", *, measured: bool | None = None) -> Profile:
     """A profile with any of its limits unknown."""
-    unknown_or = st.none() | st.integers(1, 4_000)
-    capabilities: st.SearchStrategy[Capability] = st.sampled_from(["tools", "vision"])
     is_measured = draw(st.booleans()) if measured is None else measured
     return profile(
         name,
         points=grid(draw(st.floats(0.2, 5.0))) if is_measured else (),
-        kv_blocks=draw(unknown_or),
-        window=draw(st.none() | st.integers(500, 100_000)),
-        slots=draw(st.none() | st.integers(1, 64)),
-        gpus=draw(st.none() | st.integers(1, 8)),
-        version=draw(st.none() | st.just("1.0")),
-        offers=draw(st.dictionaries(capabilities, st.booleans())),
-        usd_per_hour=draw(st.none() | st.floats(0.1, 10.0)),
+        kv_blocks=draw(maybe(st.integers(1, 4_000))),
+        window=draw(maybe(st.integers(500, 100_000))),
+        slots=draw(maybe(st.integers(1, 64))),
+        gpus=draw(maybe(st.integers(1, 8))),
+        version=draw(VERSIONS),
+        offers=draw(OFFERS),
+        usd_per_hour=draw(maybe(st.floats(0.1, 10.0))),
     )
 
 
+@cache
 @st.composite
 def fleets(draw: st.DrawFn, most: int = 5) -> Fleet:
     """Up to ``most`` deployments; some may have a profile in common."""
@@ -275,16 +293,17 @@ def fleets(draw: st.DrawFn, most: int = 5) -> Fleet:
     return Fleet(Deployment(f"d{i}", p) for i, p in enumerate(chosen))
 
 
+@cache
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
     """A task, with or without SLOs (bare numbers: hard means) and needs."""
-    slo = st.none() | st.floats(1.0, 20_000.0)
+    slo = maybe(st.floats(1.0, 20_000.0))
     return Task(
         context_tokens=draw(st.integers(1, 50_000)),
-        max_output_tokens=draw(st.none() | st.integers(1, 5_000)),
+        max_output_tokens=draw(maybe(st.integers(1, 5_000))),
         concurrency=draw(st.integers(1, 64)),
         ttft_ms=draw(slo),
         tpot_ms=draw(slo),
         deadline_s=draw(slo),
-        needs=draw(st.frozensets(st.sampled_from(["tools", "vision"]))),
+        needs=draw(NEEDS),
     )

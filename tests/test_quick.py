@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from fleets import Clock, grid, profile
+from fleets import OFFERS, Clock, grid, maybe, profile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,18 +26,20 @@ from agentroute.task import Slo, Task
 
 FIT = OBJECTIVES["fit"]
 
+BLOCKS, WINDOWS = maybe(st.sampled_from([100, 1_000, 20_000])), maybe(st.sampled_from([2_000, 20_000]))
+
 
 @st.composite
 def measured(draw: st.DrawFn, name: str) -> Deployment:
     made = profile(
         name,
         points=grid(draw(st.floats(0.3, 5.0)), (128, 8_192), (64, 512), (1, 16)),
-        kv_blocks=draw(st.none() | st.sampled_from([100, 1_000, 20_000])),
-        window=draw(st.none() | st.sampled_from([2_000, 20_000])),
-        slots=draw(st.none() | st.integers(1, 32)),
+        kv_blocks=draw(BLOCKS),
+        window=draw(WINDOWS),
+        slots=draw(maybe(st.integers(1, 32))),
         gpus=draw(st.integers(1, 8)),
-        offers=draw(st.dictionaries(st.sampled_from(["tools", "vision"]), st.booleans())),  # type: ignore[arg-type]
-        prefixes=draw(st.none() | st.booleans()),
+        offers=draw(OFFERS),
+        prefixes=draw(maybe(st.booleans())),
     )
     return Deployment(name, made)
 

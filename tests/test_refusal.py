@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
-from fleets import Clock, fleets, grid, held, profile, router, task, tasks
+from fleets import Clock, fleets, grid, held, maybe, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from agentroute.assessment import Assessment
 from agentroute.decision import rejections, replay
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Fleet
+from agentroute.latency.points import Statistic
 from agentroute.outcome import Outcome
 from agentroute.refusal import Assessed
 from agentroute.router import Router
@@ -60,17 +62,23 @@ def read_again(refusal: NoFeasibleDeployment) -> dict[str, Any]:
     return record
 
 
+LIMITS = maybe(st.floats(0.05, 50.0))
+STATS: st.SearchStrategy[Statistic] = st.sampled_from(["mean", "p95"])
+COSTS, SESSIONS = maybe(st.floats(1e-6, 1e-3)), maybe(st.just("s"))
+
+
+@cache
 @st.composite
 def hard(draw: st.DrawFn) -> Task:
     """Tasks that are likely to be refused: long ones, with hard limits, some on percentiles, and a budget."""
     one = draw(tasks())
     limits: dict[str, Any] = {}
     for name in ("ttft_ms", "tpot_ms", "deadline_s"):
-        value = draw(st.none() | st.floats(0.05, 50.0))
-        limits[name] = None if value is None else Slo(value, draw(st.sampled_from(["mean", "p95"])))
+        value = draw(LIMITS)
+        limits[name] = None if value is None else Slo(value, draw(STATS))
     expected = draw(st.none() | st.integers(1, one.max_output_tokens or 100))
-    cost = draw(st.none() | st.floats(1e-6, 1e-3))
-    session = draw(st.none() | st.just("s"))
+    cost = draw(COSTS)
+    session = draw(SESSIONS)
     return replace(one, **limits, max_cost_usd=cost, expected_output_tokens=expected, session_id=session)
 
 

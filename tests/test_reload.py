@@ -335,7 +335,7 @@ def test_a_thousand_reloads_under_64_threads_lose_nothing(live: Reloading) -> No
                 ledger = live.router._situation.ledger
                 assert (ledger.held <= ledger.capacity).all()
                 placed[0] += 1
-                time.sleep(0.01)  # as a stream does most of the time
+                time.sleep(0.03)  # as a stream does most of the time
                 if dice.random() < 0.3:
                     lease.first_token()
                     lease.settle(Outcome(ttft_ms=50.0, tpot_ms=10.0, output_tokens=10))

@@ -293,7 +293,7 @@ def test_of_several_endpoints_the_one_with_the_fewest_in_flight_is_chosen() -> N
 @pytest.mark.parametrize("concurrency", [1, 16])
 def test_two_identical_servers_share_a_burst(objective: str, kv_blocks: int | None, concurrency: int) -> None:
     p = profile(kv_blocks=kv_blocks)
-    r = Router(Fleet([Deployment("a", p), Deployment("b", p)]), objective=objective)
+    r = Router(Fleet([Deployment("a", p), Deployment("b", p)]), objective=objective, clock=Clock())
     burst = Counter(held(r, task(concurrency=concurrency)).decision.deployment for _ in range(16))
     assert burst == {"a": 8, "b": 8}
 

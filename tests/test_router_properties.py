@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import Clock, assert_nothing_is_held, grid, profile
+from fleets import OFFERS, Clock, assert_nothing_is_held, grid, maybe, profile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from agentroute.task import PRIORITIES, Slo, Task
 from agentroute.waiting import Ticket
 
 some = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+BLOCKS, WINDOWS = maybe(st.sampled_from([100, 1_000, 5_000])), maybe(st.sampled_from([2_000, 20_000, 100_000]))
 SKILLS = {"m0": {"code": 0.9}, "m1": {"code": 0.5}, "m2": {}}
 
 
@@ -35,13 +36,13 @@ def few(draw: st.DrawFn, name: str) -> Deployment:
     made = profile(
         name,
         points=grid(draw(st.sampled_from([0.5, 1.0, 4.0])), (128, 8_192), (64,), (1, 16)) if measured else (),
-        kv_blocks=draw(st.none() | st.sampled_from([100, 1_000, 5_000])),
-        window=draw(st.none() | st.sampled_from([2_000, 20_000, 100_000])),
-        slots=draw(st.none() | st.integers(1, 32)),
-        gpus=draw(st.none() | st.integers(1, 8)),
-        offers=draw(st.dictionaries(st.sampled_from(["tools", "vision"]), st.booleans())),  # type: ignore[arg-type]
-        usd_per_hour=draw(st.none() | st.floats(0.1, 10.0)),
-        prefixes=draw(st.none() | st.booleans()),
+        kv_blocks=draw(BLOCKS),
+        window=draw(WINDOWS),
+        slots=draw(maybe(st.integers(1, 32))),
+        gpus=draw(maybe(st.integers(1, 8))),
+        offers=draw(OFFERS),
+        usd_per_hour=draw(maybe(st.floats(0.1, 10.0))),
+        prefixes=draw(maybe(st.booleans())),
     )
     return Deployment(name, made, served_model=draw(st.sampled_from(sorted(SKILLS))))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
-from fleets import Clock, fleets, held, profile, router, task, tasks
+from fleets import Clock, fleets, held, maybe, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -46,7 +47,11 @@ objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"}))
 
 STATS: tuple[Statistic, ...] = ("mean", "p95")
 
+STAT = st.sampled_from(STATS)
+DEADLINES = maybe(st.builds(Slo, st.floats(1.0, 60.0), STAT, st.booleans()))
 
+
+@cache
 @st.composite
 def asked(draw: st.DrawFn) -> Task:
     """Any task, with soft limits, percentiles, a budget and an expected length, too."""
@@ -54,10 +59,10 @@ def asked(draw: st.DrawFn) -> Task:
     slos: dict[str, Any] = {}
     for name in ("ttft_ms", "tpot_ms", "deadline_s"):
         if (value := getattr(one, name)) is not None and draw(st.booleans()):
-            slos[name] = Slo(value, draw(st.sampled_from(STATS)), draw(st.booleans()))
+            slos[name] = Slo(value, draw(STAT), draw(st.booleans()))
     one = replace(one, **slos)
     expected = draw(st.none() | st.integers(1, one.context_tokens))
-    return replace(one, max_cost_usd=draw(st.none() | st.floats(1e-6, 1.0)), expected_context_tokens=expected)
+    return replace(one, max_cost_usd=draw(maybe(st.floats(1e-6, 1.0))), expected_context_tokens=expected)
 
 
 @given(fleets(), asked(), st.lists(tasks(), max_size=3), objectives, st.booleans())
@@ -100,6 +105,7 @@ def cached(name: str, speed: float, blocks: int | None) -> Any:
     return profile(name, speed=speed, kv_blocks=blocks, prefixes=True, window=50_000)
 
 
+@cache
 @st.composite
 def known(draw: st.DrawFn) -> Task:
     """A task of a conversation, of a group, of both or of neither."""
@@ -109,8 +115,8 @@ def known(draw: st.DrawFn) -> Task:
         expected_context_tokens=draw(st.none() | st.just(max(1, context // 2))),
         max_output_tokens=draw(st.sampled_from((20, 200))),
         concurrency=draw(st.sampled_from((1, 1, 2, 6))),
-        ttft_ms=draw(st.none() | st.floats(50.0, 5_000.0)),
-        deadline_s=draw(st.none() | st.builds(Slo, st.floats(1.0, 60.0), st.sampled_from(STATS), st.booleans())),
+        ttft_ms=draw(maybe(st.floats(50.0, 5_000.0))),
+        deadline_s=draw(DEADLINES),
         session_id=draw(st.sampled_from((None, "s", "t"))),
         parent_session_id=draw(st.sampled_from((None, None, "s"))),
         group=draw(st.sampled_from((None, "g", "h"))),

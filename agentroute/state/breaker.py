@@ -145,7 +145,8 @@ class Breaker:
         """Seconds until a call may go there, 0 when it may now; a probe on its way counts until it is forgotten."""
         if (state := self._open.get(pool)) is None:
             return 0.0
-        return max(state.until, state.probe_until, time := self._steady(now)) - time
+        shut_s = max(state.until, state.probe_until, time := self._steady(now)) - time
+        return min(shut_s, max(MAX_OPEN_S, PROBE_S))  # a time and 120 s, less that time, may be more by its rounding
 
     def adopt(self, old: Breaker, pools: Mapping[int, int]) -> None:
         """Take over what is known of pools that have new numbers."""

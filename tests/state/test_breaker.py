@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentroute.errors import FailureKind
@@ -165,6 +165,7 @@ steps = st.lists(
 
 
 @given(steps)
+@example([*[("failed", 0, 0.0)] * 3, ("wait", 0, 8.000000000000215), ("probe", 0, 0.0)])
 def test_whatever_happens_no_pool_is_shut_for_ever_and_no_second_probe_goes_through(
     script: list[tuple[str, int, float]],
 ) -> None:
