@@ -101,8 +101,8 @@ def decision_headers(decision: Decision) -> dict[str, str]:
         "x-agentroute-deployment": header(decision.deployment),
         "x-agentroute-reason": header(decision.reason),
     }
-    if (ttft := decision.ttft_ms) is not None:
-        headers["x-agentroute-predicted-ttft-ms"] = f"{ttft.mean:.1f}"
+    if (ttft_ms := decision.mean_ttft_ms) is not None:
+        headers["x-agentroute-predicted-ttft-ms"] = f"{ttft_ms:.1f}"
     return headers
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
+from agentroute.adapters.alike import Alike
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS
 from agentroute.errors import BackendError, FailureKind, UsageError
@@ -128,6 +129,7 @@ class Call:
         self._error: BackendError | None = None
         self._assembly = Assembly()
         self._decoder = EventDecoder()
+        self._alike = Alike()
         self._bytes = 0
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
@@ -248,8 +250,7 @@ class Call:
             if len(data) < 16 and data.strip() == "[DONE]":
                 self._finish_stream()
                 return True
-            named = data.event if isinstance(data, Named) else ""
-            for event in self.adapter.events(data, self._wire, named):
+            for event in self._events(data):
                 if self._assembly.add(event) and not self.began:
                     self.began = True
                     self._ttft_s = self.took_s
@@ -260,6 +261,18 @@ class Call:
                 raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
             self._finish_stream()
         return bool(found)
+
+    def _events(self, data: str) -> Sequence[Event]:
+        if isinstance(data, Named):
+            return self.adapter.events(data, self._wire, data.event)
+        if self._wire is not None:
+            return self.adapter.events(data, self._wire)
+        if (text := self._alike.text(data)) is not None:
+            return (TextDelta(text),) if text else ()
+        found = self.adapter.events(data)
+        if len(found) == 1 and isinstance(only := found[0], TextDelta):
+            self._alike.learn(data, only.text)
+        return found
 
     def _finish_stream(self) -> None:
         self.lease.settle(_outcome(self._finish(self._assembly.completion())))
