@@ -109,7 +109,9 @@ def decision_headers(decision: Decision) -> dict[str, str]:
 def header(text: str) -> str:
     """Words as a header may hold them: one line of ASCII."""
     line = " ".join(text.split())
-    return "".join(c if " " <= c <= "~" else "?" for c in line)[:MAX_HEADER]
+    if not line.isascii() or not line.isprintable():
+        line = "".join(c if " " <= c <= "~" else "?" for c in line)
+    return line[:MAX_HEADER]
 
 
 def _told(error: AgentrouteError) -> tuple[int, str, str | None]:
