@@ -79,7 +79,9 @@ _PARTS = st.sampled_from(['"', "\\", "}", "{", "a", "é", "\u0001", '"delta"', '
 
 @given(
     st.lists(st.lists(_PARTS, max_size=5).map("".join), min_size=1, max_size=8),
-    st.sampled_from([{}, {"usage": None}, {"created": 1}, {"delta": {"content": "a"}}, {"x": '"delta": {"content": "a"'}]),
+    st.sampled_from(
+        [{}, {"usage": None}, {"created": 1}, {"delta": {"content": "a"}}, {"x": '"delta": {"content": "a"'}]
+    ),
     st.booleans(),
 )
 def test_it_never_reads_anything_that_the_reader_does_not(
