@@ -74,6 +74,7 @@ class Way:
     async def _taken(self) -> AsyncIterator[None]:
         """One timer for all pieces: one for each takes as long as handing it on."""
         loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
         async with asyncio.timeout(None) as limit:
 
             def look() -> None:

@@ -64,15 +64,8 @@ def litellm(url: str, model: str) -> Iterator[str]:
         path = Path(folder) / "config.yaml"
         params = {"model": f"openai/{model}", "api_base": f"{url}/v1", "api_key": "none"}
         path.write_text(json.dumps({"model_list": [{"model_name": "auto", "litellm_params": params}]}))  # JSON is YAML
-        command = [
-            Path(sys.executable).with_name("litellm"),
-            "--config",
-            path,
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-        ]
+        program = Path(sys.executable).with_name("litellm")
+        command = [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
         environment = {
             **os.environ,
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network
@@ -85,9 +78,8 @@ def litellm(url: str, model: str) -> Iterator[str]:
             try:
                 until = time.monotonic() + 180.0
                 while not _answers(port):
-                    assert process.poll() is None and time.monotonic() < until, (path.parent / "log").read_text()[
-                        -2_000:
-                    ]
+                    waits = process.poll() is None and time.monotonic() < until
+                    assert waits, (path.parent / "log").read_text()[-2_000:]
                     time.sleep(0.5)
                 yield f"http://127.0.0.1:{port}"
             finally:
