@@ -102,15 +102,17 @@ def decision_headers(decision: Decision) -> dict[str, str]:
         "x-agentroute-deployment": header(decision.deployment),
         "x-agentroute-reason": header(decision.reason),
     }
-    if (ttft := decision.ttft_ms) is not None:
-        headers["x-agentroute-predicted-ttft-ms"] = f"{ttft.mean:.1f}"
+    if (ttft_ms := decision.mean_ttft_ms) is not None:
+        headers["x-agentroute-predicted-ttft-ms"] = f"{ttft_ms:.1f}"
     return headers
 
 
 def header(text: str) -> str:
     """Words as a header may hold them: one line of ASCII."""
     line = " ".join(text.split())
-    return "".join(c if " " <= c <= "~" else "?" for c in line)[:MAX_HEADER]
+    if not line.isascii() or not line.isprintable():
+        line = "".join(c if " " <= c <= "~" else "?" for c in line)
+    return line[:MAX_HEADER]
 
 
 def _told(error: AgentrouteError) -> tuple[int, str, str | None]:

@@ -17,6 +17,8 @@ from agentroute.origin import Origin
 from agentroute.policy import Objective
 
 _LOADS = np.array(LOADS)
+Columns = tuple[list[float], ...]
+"""Numbers of every deployment, one list for each kind."""
 
 SUPPORTED = 0.95
 """Least share of a prediction that must rest on measured cells for it not to be called extrapolated."""
@@ -319,8 +321,9 @@ class Assessment:
         return self.fleet.bands.support(log(self.ask.isl), log(self.ask.osl), np.log(self.n_run)) < SUPPORTED
 
     @lazy
-    def said(self) -> dict[str, list[str]]:
-        """What objectives say of every deployment, by name, as far as they were asked for an explanation."""
+    def said(self) -> dict[str, tuple[list[float], Columns]]:
+        """What objectives say of every deployment, by name, and of what they make it up, as far as they were asked for
+        an explanation."""
         return {}
 
     def origin(self, d: int) -> Origin:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentroute.adapters import adapter
+from agentroute.adapters.alike import Alike
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS
 from agentroute.errors import BackendError, FailureKind, UsageError
@@ -128,6 +129,7 @@ class Call:
         self._error: BackendError | None = None
         self._assembly = Assembly()
         self._decoder = EventDecoder()
+        self._alike = Alike()
         self._bytes = 0
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
@@ -244,22 +246,34 @@ class Call:
             if self._bytes > MAX_ANSWER_BYTES:
                 raise BackendError(FailureKind.INTERRUPTED, f"the stream passed {MAX_ANSWER_BYTES >> 20} MiB")
         found = self._decoder.flush() if chunk is None else self._decoder.feed(chunk)
+        pieces, ready = self._assembly.text, self.ready
         for data in found:
             if len(data) < 16 and data.strip() == "[DONE]":
                 self._finish_stream()
                 return True
-            named = data.event if isinstance(data, Named) else ""
-            for event in self.adapter.events(data, self._wire, named):
-                if self._assembly.add(event) and not self.began:
-                    self.began = True
-                    self._ttft_s = self.took_s
-                    self.lease.first_token()
-                self.ready.append(event)
+            text = self._alike.text(data) if self.began and self._wire is None and type(data) is str else None
+            if text is None:
+                self._take(data)
+            elif text:
+                pieces.append(text)
+                ready.append(TextDelta(text))
         if chunk is None:
             if self._assembly.finish_reason is None:
                 raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
             self._finish_stream()
         return bool(found)
+
+    def _take(self, data: str) -> None:
+        """Take in the events of one ``data:``, and what one of text alone looks like."""
+        events = self.adapter.events(data, self._wire, data.event if isinstance(data, Named) else "")
+        for event in events:
+            if self._assembly.add(event) and not self.began:
+                self.began = True
+                self._ttft_s = self.took_s
+                self.lease.first_token()
+            self.ready.append(event)
+        if type(data) is str and len(events) == 1 and isinstance(only := events[0], TextDelta):
+            self._alike.learn(data, only.text)
 
     def _finish_stream(self) -> None:
         self.lease.settle(_outcome(self._finish(self._assembly.completion())))

@@ -165,6 +165,12 @@ class Decision:
         return self._standing(self._best)
 
     @property
+    def mean_ttft_ms(self) -> float | None:
+        """The mean of ``ttft_ms`` alone, which is at hand: its band takes nearly as long as the decision did."""
+        mean = self._assessment.ttft_ms.item(self._best)
+        return mean if mean == mean else None
+
+    @property
     def ttft_ms(self) -> Estimate | None:
         """Time to the first token, waiting included; ``None`` when nothing is measured or derived."""
         return expected(self._assessment, self._best).ttft_ms

@@ -61,6 +61,10 @@ def order(a: Assessment, objective: Objective) -> NDArray[np.intp]:
 
 def best(a: Assessment, objective: Objective) -> int | None:
     """The first of ``order``; ``None`` when nothing is feasible."""
+    if objective.weighs_slos:  # what a score of the user's own returns is checked, so that one is always asked
+        able = range(len(a.fleet.deployments)) if a.feasible is None else a.feasible.nonzero()[0]
+        if len(able) < 2:
+            return int(able[0]) if len(able) else None
     key = objective(a)
     ranks = a.known_rank if objective.weighs_slos else a.rank
     if ranks is not a.fleet.pool_rank or a.fleet.any_pool_rank:

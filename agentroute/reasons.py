@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Literal
 
 import numpy as np
 
-from agentroute.assessment import Assessment
+from agentroute.assessment import Assessment, Columns
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -164,45 +163,42 @@ def _slo_standing(a: Assessment, d: int) -> str:
 def measure(a: Assessment, d: int, by: Objective) -> str:
     """What the objective sees at deployment ``d``, with its unit."""
     if by.name not in a.said:
-        a.said[by.name] = list(_measured(a, by))
-    return a.said[by.name][d]
+        a.said[by.name] = by(a).tolist(), _taken(a) if by.name == "fit" else ()
+    scores, taken = a.said[by.name]
+    value = scores[d]
+    if math.isnan(value):
+        return "unknown" if a.fleet.deployments[d].profile.points else "unknown, nothing is measured"
+    match by.name:
+        case "cost":
+            return f"${value:.3g} per request"
+        case "latency":
+            return f"{milliseconds(value)} to the answer"
+        case "fit":
+            return _scarcity(*(column[d] for column in taken), has_slos=a.own_miss is not None)
+        case _:
+            return f"{value:.3g}"
 
 
-def _measured(a: Assessment, by: Objective) -> Iterator[str]:
-    deployments, scarcities = a.fleet.deployments, _scarcities(a) if by.name == "fit" else repeat("")
-    for deployment, value, scarcity in zip(deployments, by(a).tolist(), scarcities, strict=False):
-        if math.isnan(value):
-            yield "unknown" if deployment.profile.points else "unknown, nothing is measured"
-            continue
-        match by.name:
-            case "cost":
-                yield f"${value:.3g} per request"
-            case "latency":
-                yield f"{milliseconds(value)} to the answer"
-            case "fit":
-                yield scarcity
-            case _:
-                yield f"{value:.3g}"
-
-
-def _scarcities(a: Assessment) -> Iterator[str]:
-    """What ``fit`` adds up: SLOs that are expected to be missed, where some are, and what is taken."""
+def _taken(a: Assessment) -> Columns:
+    """What ``fit`` adds up, of every deployment: own misses, others', GPU-seconds, E2E, the share of the KV pool."""
     full = (a.held + a.units * a.ask.concurrency) / a.fleet.blocks
     missed, harmed = (np.zeros(len(full)) if one is None else one for one in (a.own_miss, a.harm))
     columns = (missed, harmed, a.gpu_seconds, a.e2e_ms, np.where(a.fleet.known_pool, full, np.nan))
-    for miss, harm, seconds, e2e_ms, share in zip(*(column.tolist() for column in columns), strict=True):
-        said = f"{seconds:.3g} GPU-seconds"
-        if a.own_miss is None:
-            said = f"{said}, {milliseconds(e2e_ms)} to the answer"
-        if harm >= 0.0005:
-            said = f"{harm:.2g} others there expected to miss theirs because of it, {said}"
-        if miss >= 0.0005:
-            said = f"{miss:.1%} likely to miss its SLO, {said}"
-        if share > 1:
-            said = f"{said}, {share:.1f} times its KV pool"
-        elif share == share:
-            said = f"{said}, its KV pool {share:.1%} full"
-        yield said
+    return tuple(column.tolist() for column in columns)
+
+
+def _scarcity(miss: float, harm: float, seconds: float, e2e_ms: float, share: float, *, has_slos: bool) -> str:
+    """The SLOs that are expected to be missed, where some are, and what is taken."""
+    said = f"{seconds:.3g} GPU-seconds"
+    if not has_slos:
+        said = f"{said}, {milliseconds(e2e_ms)} to the answer"
+    if harm >= 0.0005:
+        said = f"{harm:.2g} others there expected to miss theirs because of it, {said}"
+    if miss >= 0.0005:
+        said = f"{miss:.1%} likely to miss its SLO, {said}"
+    if share > 1:
+        return f"{said}, {share:.1f} times its KV pool"
+    return f"{said}, its KV pool {share:.1%} full" if share == share else said
 
 
 def sources(deployment: Deployment) -> tuple[str, ...]:

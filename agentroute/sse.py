@@ -61,6 +61,8 @@ class EventDecoder:
         done: list[str] = []
         if chunk.startswith(b"data: ") and not self._line and not self._data and b"\r" not in chunk:
             chunk = self._quick(chunk, done)
+            if not chunk:
+                return done
         self._after_cr = chunk.endswith(b"\r")
         *ended, rest = _LINE_END.split(chunk)
         for piece in ended:
@@ -73,13 +75,16 @@ class EventDecoder:
         return done
 
     def _quick(self, chunk: bytes, done: list[str]) -> bytes:
-        """Take the events of one data line each that ``chunk`` begins with; what is left of it."""
-        *events, rest = chunk.split(b"\n\n")
-        for number, event in enumerate(events):
-            if not event.startswith(b"data: ") or b"\n" in event or self._name or len(event) > MAX_EVENT_BYTES:
-                return b"\n\n".join([*events[number:], rest])
-            done.append(event[6:].decode("utf-8", errors="replace"))
-            self._first = False
+        """Take the events that ``chunk`` begins with, where each has one line, of data; what is left of it."""
+        head, end, rest = chunk.rpartition(b"\n\n")
+        if not end or self._name or len(head) > MAX_EVENT_BYTES:
+            return chunk
+        events = head.decode("utf-8", errors="replace").split("\n\n")
+        for event in events:
+            if not event.startswith("data: ") or "\n" in event:
+                return chunk
+        done += [event[6:] for event in events]
+        self._first = False
         return rest
 
     def flush(self) -> list[str]:
@@ -129,6 +134,8 @@ class Untold:
 
     def feed(self, chunk: bytes) -> bytes:
         """The whole events up to here, but for that one."""
+        if not self._rest and chunk.endswith(b"\n\n") and b'"usage"' not in chunk:
+            return chunk  # as nearly all are
         data, begin, out = self._rest + chunk, 0, []
         for found in _BETWEEN.finditer(data):
             event = data[begin : found.end()]

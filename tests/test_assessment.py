@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,16 @@ def test_a_short_curve_does_not_make_an_engine_run_fewer_at_once_than_it_does_un
     assert (chosen.n_run < chosen.n) is waits
     assert chosen.wait_ms is not None
     assert (chosen.wait_ms > 0) is waits
+
+
+@given(fleets(), tasks())
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_the_best_is_the_first_of_the_order_however_few_are_left(of: Fleet, asked: Task) -> None:
+    rules = Router(of).rules
+    fit = OBJECTIVES["fit"]
+    for names in ([one.name] for one in of.deployments):
+        ask = rules.ask(replace(asked, allow=frozenset(names), route="default"))[0]
+        pools = len(rules.compiled.pool_blocks)
+        here = Assessment(rules.compiled, ask, State(np.zeros(pools), np.zeros(pools), 0, 0), room_now=False)
+        ordered = here.order(fit)
+        assert here.best(fit) == (int(ordered[0]) if len(ordered) else None)

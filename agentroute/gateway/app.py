@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import get_args
@@ -99,9 +99,10 @@ class Gateway:
     def app(self) -> App:
         """The ASGI application."""
         means = Means(self.client, self.reader, self.keys, self.records, self.settings.max_body_bytes)
+        proxies = {path: Proxy(means, endpoint) for endpoint, path in PATHS.items()}
         app = Starlette(
             routes=[
-                *(Path(path, Proxy(means, endpoint), methods=["POST"]) for endpoint, path in PATHS.items()),
+                *(Path(path, proxy, methods=["POST"]) for path, proxy in proxies.items()),
                 Path("/v1/models", self._models),
                 Path("/v1/models/{model:path}", self._model),
                 Path("/v1/agentroute/decide", self._decide, methods=["POST"]),
@@ -120,7 +121,7 @@ class Gateway:
             lifespan=self._lifespan,
         )
         app.router.redirect_slashes = False
-        return guarded(app)
+        return guarded(fronted(app, proxies))
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -168,6 +169,16 @@ class Gateway:
     async def _metrics(self, request: Request) -> Response:
         self._caller(request, admin=True)
         return Response(self.records.metrics.text(self.view.gauges()), media_type=CONTENT_TYPE)
+
+
+def fronted(app: App, proxies: Mapping[str, App]) -> App:
+    """The same, but what is sent on by a path goes there at once: it has no use for what Starlette does on the way."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        there = proxies.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        await (there or app)(scope, receive, send)
+
+    return call
 
 
 def guarded(app: App) -> App:

@@ -52,7 +52,7 @@ class Reader:
         if not isinstance(model, str) or not model:
             raise RefusedError(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
         named = route_of(model)
-        if named is not None and (named != "default" or hint.route is None):
+        if named not in (None, "default"):  # a hint's own route is for who asks for the default one
             hint = replace(hint, route=named)
         route = self._route(hint.route or "default", model, caller)
         task = task_of(parsed, hint, endpoint=endpoint, counting=self.counting, route=self.router.routes[route])

@@ -8,7 +8,7 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -51,6 +51,8 @@ class Way:
     begun: bool = False
     """Whether the status was sent."""
     headers: dict[str, str] = field(default_factory=dict)
+    since: float | None = None
+    """Since when a piece waits to be taken, by the loop's clock."""
 
     async def begin(self, status: int, headers: dict[str, str]) -> None:
         """Send status and headers."""
@@ -59,10 +61,36 @@ class Way:
         listed.append((b"x-request-id", self.id.encode()))
         await self.send({"type": "http.response.start", "status": status, "headers": listed})
 
-    async def piece(self, data: bytes) -> None:
-        """Send a piece of the answer; raises ``TimeoutError`` where it is not taken."""
-        async with asyncio.timeout(SEND_S):
-            await self.send({"type": "http.response.body", "body": data, "more_body": True})
+    async def pieces(self, answer: AsyncIterable[bytes]) -> None:
+        """Send the pieces of an answer as they come; raises ``TimeoutError`` where one is not taken for ``SEND_S``."""
+        send, time = self.send, asyncio.get_running_loop().time
+        async with self._taken():
+            async for data in answer:
+                self.since = time()
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                self.since = None
+
+    @asynccontextmanager
+    async def _taken(self) -> AsyncIterator[None]:
+        """One timer for all pieces: one for each takes as long as handing it on."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+        async with asyncio.timeout(None) as limit:
+
+            def look() -> None:
+                nonlocal timer
+                now = loop.time()
+                due = (now if self.since is None else self.since) + SEND_S
+                if due <= now:
+                    limit.reschedule(now)
+                else:
+                    timer = loop.call_at(due, look)
+
+            timer = loop.call_later(SEND_S, look)
+            try:
+                yield
+            finally:
+                timer.cancel()
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last piece."""
@@ -145,8 +173,7 @@ class Proxy:
             else:
                 body = b""
                 await way.begin(200, {**way.headers, "cache-control": "no-store"})
-                async for chunk in answer:
-                    await way.piece(chunk)
+                await way.pieces(answer)
             _seen(record, answer.reply)
             return body
 

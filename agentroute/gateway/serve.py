@@ -6,6 +6,8 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import uvicorn
@@ -65,5 +67,7 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def run(server: uvicorn.Server) -> None:
-    """Serve until told to stop."""
-    asyncio.run(server.serve())
+    """Serve until told to stop, in uvloop's event loop where that is installed (the extra ``gateway`` brings it)."""
+    made = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=made) as runner:
+        runner.run(server.serve())

@@ -122,9 +122,10 @@ def _of_text(
 ) -> tuple[float, float, float, float]:
     """Tokens of the messages' text and of the tools', each a value and an upper bound."""
     if tokenizer is None:
-        return *fingerprint.tokens(pairs(prompt.text)), *fingerprint.tokens(pairs(prompt.tools))
-    text, schemas = tokenizer.count(prompt.text), tokenizer.count(prompt.tools)
-    return text, text, schemas, schemas
+        schemas, schemas_at_most = fingerprint.tokens(pairs(prompt.tools)) if prompt.tools else (0.0, 0.0)
+        return *fingerprint.tokens(pairs(prompt.text)), schemas, schemas_at_most
+    text, tools = tokenizer.count(prompt.text), tokenizer.count(prompt.tools)
+    return text, text, tools, tools
 
 
 def _grown(previous: Previous, new: Messages, fingerprint: Fingerprint) -> TokenCount:

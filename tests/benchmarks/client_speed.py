@@ -26,6 +26,7 @@ from timing import line
 from agentroute.client import AsyncClient, Client, Retry
 from agentroute.fleet import Deployment, Fleet
 from agentroute.origin import Provenance
+from agentroute.patience import Timeout
 from agentroute.pools import Wire
 from agentroute.profile import Engine, KvPool, Limits, Profile
 from agentroute.router import Router
@@ -134,7 +135,8 @@ async def against_peers(url: str) -> None:
     ways: dict[str, tuple[Once, Once]] = {}
     closing: list[Callable[[], Awaitable[Any]]] = []
     for wire in WIRES:
-        client = AsyncClient(router(url, f"s{PIECES}"), transport=wire)
+        patient = Timeout(connect_s=60.0)  # as its peers are, on a machine that others use
+        client = AsyncClient(router(url, f"s{PIECES}"), transport=wire, timeout=patient)
         closing.append(client.aclose)
         ways[f"agentroute_{wire}"] = streaming(client), whole(client)
     if find_spec("openai"):

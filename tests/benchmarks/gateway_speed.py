@@ -1,19 +1,24 @@
 """What the gateway adds, on a loopback server: one JSON line each. Run by ``make bench-gateway``.
 
 The client is bare sockets; gateway (``agentroute serve``) and server are processes of their own. What is told is
-direct, through the gateway, and the difference. On a machine with two cores the three share them.
+direct, through the gateway, and the difference. On a machine with two cores the three share them. LiteLLM's proxy is
+measured beside it, in turns, where ``litellm[proxy]`` is installed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +26,9 @@ from client_speed import floor_us, server
 from timing import line
 
 Once = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[tuple[float, int]]]
+Ways = dict[str, tuple[str, str]]
+"""By name, a URL and the model to ask for there."""
+PEERS = ("litellm",)
 _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 
 
@@ -44,6 +52,46 @@ def gateway(url: str, model: str) -> Iterator[str]:
                 yield found[1]
             finally:
                 process.terminate()
+
+
+@contextmanager
+def litellm(url: str, model: str) -> Iterator[str]:
+    """LiteLLM's proxy in front of a server: its URL."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        path = Path(folder) / "config.yaml"
+        params = {"model": f"openai/{model}", "api_base": f"{url}/v1", "api_key": "none"}
+        path.write_text(json.dumps({"model_list": [{"model_name": "auto", "litellm_params": params}]}))  # JSON is YAML
+        program = Path(sys.executable).with_name("litellm")
+        command = [str(program), "--config", str(path), "--host", "127.0.0.1", "--port", str(port)]
+        environment = {
+            **os.environ,
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # on loopback, and keys would cost it time
+        }
+        with (
+            open(path.parent / "log", "w") as log,  # noqa: PTH123
+            subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+        ):
+            try:
+                until = time.monotonic() + 180.0
+                while not _answers(port):
+                    waits = process.poll() is None and time.monotonic() < until
+                    assert waits, (path.parent / "log").read_text()[-2_000:]
+                    time.sleep(0.5)
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                process.terminate()
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def post(model: str, streaming: bool) -> bytes:
@@ -93,14 +141,20 @@ def stream(model: str) -> Once:
     return once
 
 
-async def rate(url: str, once: Once, count: int, at_once: int) -> tuple[float, list[float], int]:
-    """Wall seconds, the times told, and what was counted, of ``count`` requests over kept connections."""
+async def rate(
+    url: str, once: Once, count: int, at_once: int, *, over_s: float = 0.0
+) -> tuple[float, list[float], int]:
+    """Wall seconds, the times told, and what was counted, of ``count`` requests over kept connections.
+
+    ``over_s``: the workers begin one after the other, over so many seconds.
+    """
     host, port = url.removeprefix("http://").split(":")
     times: list[float] = []
     counted, left = 0, count
 
-    async def work() -> None:
+    async def work(after_s: float) -> None:
         nonlocal counted, left
+        await asyncio.sleep(after_s)
         into, out = await asyncio.open_connection(host, int(port))
         while left > 0:
             left -= 1
@@ -110,47 +164,77 @@ async def rate(url: str, once: Once, count: int, at_once: int) -> tuple[float, l
         out.close()
 
     start = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(at_once)))
+    await asyncio.gather(*(work(over_s * worker / at_once) for worker in range(at_once)))
     return time.perf_counter() - start, times, counted
 
 
-async def requests(direct: str, through: str) -> None:
+async def requests(ways: Ways) -> None:
     """Requests per second and latency at 1 and at 64 at once, the answers in one piece; the best of three turns."""
     for at_once, count in ((1, 300), (64, 1_500)):
+        turns: dict[str, list[tuple[float, list[float], int]]] = {name: [] for name in ways}
+        for _ in range(4):
+            for name, (url, model) in ways.items():
+                asked = count // 5 if name in PEERS else count
+                turns[name].append(await rate(url, whole(model), asked, at_once))
         best = {}
-        for name, url, model in (("direct", direct, "s64"), ("gateway", through, "auto")):
-            turns = [await rate(url, whole(model), count, at_once) for _ in range(4)][1:]
-            wall, times, _ = min(turns, key=lambda turn: turn[0])
-            best[name] = count / wall, *(float(np.percentile(times, q)) * 1_000.0 for q in (50, 99))
-        (raw, raw50, _), (per_s, p50, p99) = best["direct"], best["gateway"]
+        for name, (_, *of) in turns.items():
+            wall, times, counted = min(of, key=lambda turn: turn[0])
+            best[name] = counted / wall, *(float(np.percentile(times, q)) * 1_000.0 for q in (50, 99))
+        raw, raw50, _ = best.pop("direct")
+        ours, ours50, _ = best["gateway"]
+        for name, (per_s, p50, p99) in best.items():
+            line(
+                f"{name}_whole", count, at_once=at_once, requests_per_s=round(per_s), p50_ms=round(p50, 2),
+                p99_ms=round(p99, 2), added_p50_ms=round(p50 - raw50, 2), direct_per_s=round(raw),
+                ours_requests_x=round(ours / per_s, 1), ours_added_share=round((ours50 - raw50) / (p50 - raw50), 3),
+                floor_us=floor_us(),
+            )  # fmt: skip
+
+
+async def paced(ways: Ways, kind: str, streams: int, over_s: float) -> None:
+    """64 at once of streams of 50 pieces 20 ms apart: what is added to TTFT, and pieces per second against bare
+    sockets'; the best of three turns. ``over_s``: the first ones begin over so many seconds."""
+    turns: dict[str, list[tuple[float, list[float], int]]] = {name: [] for name in ways}
+    for _ in range(4):
+        for name, (url, model) in ways.items():
+            turns[name].append(await rate(url, stream(model), streams, 64, over_s=over_s))
+    seen = {}
+    for name, (_, *of) in turns.items():
+        times = [took for turn in of for took in turn[1]]
+        fastest = max(pieces / wall for wall, _, pieces in of)
+        seen[name] = fastest, *(float(np.percentile(times, q)) * 1_000.0 for q in (50, 99))
+    raw, raw50, raw99 = seen.pop("direct")
+    for name, (per_s, p50, p99) in seen.items():
         line(
-            "gateway_whole", count, at_once=at_once, requests_per_s=round(per_s), p50_ms=round(p50, 2),
-            p99_ms=round(p99, 2), added_p50_ms=round(p50 - raw50, 2), direct_per_s=round(raw), floor_us=floor_us(),
+            f"{name}_{kind}", streams, added_ttft_p50_ms=round(p50 - raw50, 2), added_ttft_p99_ms=round(p99 - raw99, 2),
+            pieces_per_s=round(per_s), direct_per_s=round(raw), share=round(per_s / raw, 3), floor_us=floor_us(),
         )  # fmt: skip
 
 
-async def paced(direct: str, through: str) -> None:
-    """64 streams of 50 pieces 20 ms apart: what is added to TTFT, and pieces per second against bare sockets'."""
-    seen = {}
-    for name, url, model in (("direct", direct, "p50-20"), ("gateway", through, "auto")):
-        turns = [await rate(url, stream(model), 64, 64) for _ in range(4)][1:]
-        times = [took for turn in turns for took in turn[1]]
-        fastest = max(pieces / wall for wall, _, pieces in turns)
-        seen[name] = fastest, *(float(np.percentile(times, q)) * 1_000.0 for q in (50, 99))
-    (raw, raw50, raw99), (ours, p50, p99) = seen["direct"], seen["gateway"]
-    line(
-        "gateway_paced", 64, added_ttft_p50_ms=round(p50 - raw50, 2), added_ttft_p99_ms=round(p99 - raw99, 2),
-        pieces_per_s=round(ours), direct_per_s=round(raw), share=round(ours / raw, 3),
-    )  # fmt: skip
+@contextmanager
+def ways(direct: str, model: str) -> Iterator[Ways]:
+    """Where the same is asked: the server, the gateway before it, and the peers that are installed."""
+    with ExitStack() as stack:
+        found = {"direct": (direct, model), "gateway": (stack.enter_context(gateway(direct, model)), "auto")}
+        if find_spec("litellm") and find_spec("fastapi"):
+            found["litellm"] = stack.enter_context(litellm(direct, model)), "auto"
+        else:
+            print("litellm[proxy] is not installed: not measured", file=sys.stderr)
+        yield found
 
 
 def main() -> None:
-    """All of it."""
+    """All of it, or the parts that are named: whole, paced, paced_spread."""
+    wanted = set(sys.argv[1:]) or {"whole", "paced", "paced_spread"}
     with server() as direct:
-        with gateway(direct, "s64") as through:
-            asyncio.run(requests(direct, through))
-        with gateway(direct, "p50-20") as through:
-            asyncio.run(paced(direct, through))
+        if "whole" in wanted:
+            with ways(direct, "s64") as found:
+                asyncio.run(requests(found))
+        with ways(direct, "p50-20") as found:
+            if "paced" in wanted:  # all at the same moment
+                asyncio.run(paced(found, "paced", 64, 0.0))
+            if "paced_spread" in wanted:  # as they come where nobody counts to three
+                asyncio.run(paced(found, "paced_spread", 192, 1.0))
 
 
 if __name__ == "__main__":

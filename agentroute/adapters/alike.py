@@ -1,0 +1,42 @@
+"""The pieces of one stream of a chat: nearly all are alike, to the byte, but for their text."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = re.compile(r'"delta"\s*:\s*\{\s*"content"\s*:\s*"')
+
+
+class Alike:
+    """Reads the text out of a piece that differs from one before it by its text alone.
+
+    Reading the JSON of every piece takes ten times as long. What stands before and after the text is compared, and a
+    text in which a quote or a backslash stands, or what is not printable, is left to the JSON's reader.
+    """
+
+    __slots__ = ("_after", "_before", "_least")
+
+    def __init__(self) -> None:
+        self._before, self._after, self._least = "", "", 0
+
+    def text(self, data: str) -> str | None:
+        """Its text; ``None``: it has to be read."""
+        before, after = self._before, self._after
+        if not before or not data.startswith(before) or not data.endswith(after) or len(data) < self._least:
+            return None
+        text = data[len(before) : -len(after)]
+        return text if '"' not in text and "\\" not in text and text.isprintable() else None
+
+    def learn(self, data: str, text: str) -> None:
+        """``text`` was read out of ``data``, and nothing else was in it.
+
+        The frame is learnt only where there is no doubt where the text stands: the one ``delta`` holds it alone, and
+        no key is written with a backslash.
+        """
+        found = _TEXT.search(data)
+        if found is None or "\\" in data or data.count('"delta"') != 1:
+            return
+        before, rest = data[: found.end()], data[found.end() :]
+        if rest.startswith(text) and re.match(r'"\s*\}', rest[len(text) :]):
+            self._before, self._after = before, rest[len(text) :]
+            self._least = len(before) + len(self._after)

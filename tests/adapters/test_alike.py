@@ -1,0 +1,100 @@
+"""The pieces of a stream that differ by their text alone: what is read without the JSON's reader is what it reads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentroute.adapters import adapter
+from agentroute.adapters.alike import Alike
+from agentroute.wire import TextDelta
+
+ADAPTER = adapter("openai")
+
+
+def piece(text: str, **more: object) -> str:
+    choice = {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+    return json.dumps({"id": "chatcmpl-1", "choices": [choice], **more}, ensure_ascii=False)
+
+
+def after(data: str, text: str) -> Alike:
+    alike = Alike()
+    alike.learn(data, text)
+    return alike
+
+
+@pytest.mark.parametrize("first", ["a", " hello", "日本", "😀"])
+@pytest.mark.parametrize("text", ["a", "", " ", "}", "},", "日本", "\u00e9", "a'b", "<", "x" * 5_000])
+def test_a_text_without_quotes_is_read_as_it_stands(first: str, text: str) -> None:
+    assert after(piece(first), first).text(piece(text)) == text
+
+
+@pytest.mark.parametrize("text", ['"', "\\", "\n", "\t", "a\u0000", '"}', "\u2028"])
+def test_what_json_may_write_otherwise_is_left_to_its_reader(text: str) -> None:
+    assert after(piece("a"), "a").text(piece(text)) is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        piece("a", usage={"prompt_tokens": 1}),
+        piece("a").replace('"finish_reason": null', '"finish_reason": "stop"'),
+        piece("a").replace('"index": 0', '"index": 1'),
+        piece("a").replace('{"content"', '{"role": "assistant", "content"'),
+        piece("a").replace('"a"', "null"),
+        piece("a")[:-1],
+        "[DONE]",
+        "",
+    ],
+)
+def test_a_piece_that_differs_otherwise_is_left_to_the_reader(data: str) -> None:
+    assert after(piece("a"), "a").text(data) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        # Where the text stands cannot be told.
+        ('{"delta": {"content": "a"}, "choices": [{"delta": {"content": "a"}}]}', "a"),
+        ('{"choices": [{"delta": {"role": "assistant", "content": "a"}}]}', "a"),
+        ('{"choices": [{"delta": {"content": "a", "x": 1}}]}', "a"),
+        ('{"choices": [{"delta": {"content": "\\u0061"}}]}', "a"),
+        ('{"delta": {"content": "a"}, "choices": [{"\\u0064elta": {"content": "a"}}]}', "a"),
+        ('{"choices": [{"delta": {"content": [{"type": "text", "text": "a"}]}}]}', "a"),
+    ],
+)
+def test_nothing_is_learnt_where_there_is_a_doubt(data: str, text: str) -> None:
+    assert after(data, text).text(data) is None
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert Alike().text(piece("a")) is None
+
+
+_PARTS = st.sampled_from(['"', "\\", "}", "{", "a", "é", "\u0001", '"delta"', '{"content": "', ", ", "😀", "\ud83d"])
+
+
+@given(
+    st.lists(st.lists(_PARTS, max_size=5).map("".join), min_size=1, max_size=8),
+    st.sampled_from(
+        [{}, {"usage": None}, {"created": 1}, {"delta": {"content": "a"}}, {"x": '"delta": {"content": "a"'}]
+    ),
+    st.booleans(),
+)
+def test_it_never_reads_anything_that_the_reader_does_not(
+    texts: list[str], more: dict[str, object], compact: bool
+) -> None:
+    alike = Alike()
+    for text in texts:
+        data = piece(text, **more)
+        if compact:
+            data = json.dumps(json.loads(data), separators=(",", ":"))
+        read = list(ADAPTER.events(data))
+        found = alike.text(data)
+        if found is not None:
+            assert ([TextDelta(found)] if found else []) == read
+        elif len(read) == 1 and isinstance(only := read[0], TextDelta):
+            alike.learn(data, only.text)
