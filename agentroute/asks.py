@@ -80,7 +80,8 @@ class Asks:
         for limit in ask.limits:
             field, ms = _FIELD[limit.metric]
             if getattr(first, field) is not None:
-                values = _column([_value(getattr(task, field)) for task in tasks])
+                given = map(attrgetter(field), tasks)
+                values = _column([one.value if isinstance(one, Slo) else one for one in given])
                 limit = limit._replace(limit_ms=np.maximum(values * ms, NO_TIME_MS))
             limits.append(limit)
         return ask._replace(
@@ -95,9 +96,9 @@ class Asks:
             max_cost_usd=ask.max_cost_usd
             if first.max_cost_usd is None
             else _column([_least(task.max_cost_usd, route.max_cost_usd) for task in tasks]),
-            grown_tokens=_column_of_any(
-                [_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks]
-            ),
+            grown_tokens=_column([_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks])
+            if any(task.session_id for task in tasks)
+            else 0.0,
         )
 
     def mask(self, names: Collection[str], value: bool = True) -> Bools:
@@ -193,10 +194,6 @@ def _expected(values: Sequence[float | None], planned: Any) -> Any:
 def _least(own: float | None, other: float | None) -> float | None:
     """The smaller of two limits that may not be there."""
     return own if other is None else other if own is None else min(own, other)
-
-
-def _value(limit: float | Slo) -> float:
-    return limit.value if isinstance(limit, Slo) else limit
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

@@ -168,10 +168,11 @@ class CurveTable:
         """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
         return [(context, read, pairs) for context, read, pairs in self._among.T.tolist()]
 
-    def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
+    def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array, which: NDArray[np.intp] | None = None) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
         ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d), or (2, t, d) for a load of TTFT and one of TPOT.
+        With ``which``, shape (t,), ``ln_n`` has shape (k, d) and each task meets that one of its rows.
         In the table's precision: in single, within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
@@ -183,14 +184,15 @@ class CurveTable:
         if ln_n.ndim == 2:
             # The axes of TTFT and TPOT are the same.
             brackets = self._knots[: self._count].searchsorted(ln_n + self._shift[0], "right")
-            places = np.empty((2, *ln_n.shape), np.intp)
+            share = self._share(ln_n, brackets)
+            if which is not None:
+                brackets, share = brackets.take(which, axis=0), share.take(which, axis=0)
+            places = np.empty((2, *share.shape), np.intp)
             np.add(brackets, first, places[0])
             np.add(places[0], self._count, places[1])
         else:
             brackets = self._knots.searchsorted(ln_n + self._shift[:, None], "right")
-            places = brackets + first
-        share = ln_n - self._begins.take(brackets)
-        share *= self._per_length.take(brackets)
+            places, share = brackets + first, self._share(ln_n, brackets)
         values = self._rows.reshape(-1)
         # Arrays of this size are dear to make, so they are used again; "clip" takes less time than to check.
         low, high = np.zeros(places.shape, self._real), np.zeros(places.shape, self._real)
@@ -204,10 +206,16 @@ class CurveTable:
                 np.add(total, corner, total)
         logarithms: Any = high
         logarithms -= low
-        logarithms *= share.astype(self._real)
+        logarithms *= share
         logarithms += low
         times: Array = np.exp(logarithms, logarithms).astype(np.float64)
         return times
+
+    def _share(self, ln_n: Array, brackets: NDArray[np.intp]) -> Any:
+        """How far along its bracket each load is, in the table's precision."""
+        share = ln_n - self._begins.take(brackets)
+        share *= self._per_length.take(brackets)
+        return share.astype(self._real)
 
     def _changed(
         self,
