@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _METRICS: tuple[tuple[Metric, str, float], ...] = (
     ("e2e_ms", "deadline_s", 1_000.0),
 )
 """The metric, the field that limits it, and milliseconds in the field's unit."""
+_own_limits = attrgetter(*(field for _, field, _ in _METRICS))
 _FIELD = {metric: (field, ms) for metric, field, ms in _METRICS}
 STEPS_AHEAD = 4
 """Steps of a conversation that should still fit where one is placed: moving it costs its whole prompt. Assumed."""
@@ -38,6 +40,8 @@ class Asks:
         self._fleet, self._quality = fleet, quality
         self._names = {deployment.name: d for d, deployment in enumerate(fleet.deployments)}
         self._of_route: dict[str, Bools | None] = {}
+        self._inherited: dict[str, tuple[Slo | None, ...]] = {}
+        """By route, the SLOs of ``_METRICS``."""
         self._skills: dict[str, Floats] = {}
 
     def of(self, task: Task, route: Route, waited_s: float = 0.0) -> Ask:
@@ -76,7 +80,8 @@ class Asks:
         for limit in ask.limits:
             field, ms = _FIELD[limit.metric]
             if getattr(first, field) is not None:
-                values = _column([_value(getattr(task, field)) for task in tasks])
+                given = map(attrgetter(field), tasks)
+                values = _column([one.value if isinstance(one, Slo) else one for one in given])
                 limit = limit._replace(limit_ms=np.maximum(values * ms, NO_TIME_MS))
             limits.append(limit)
         return ask._replace(
@@ -91,9 +96,9 @@ class Asks:
             max_cost_usd=ask.max_cost_usd
             if first.max_cost_usd is None
             else _column([_least(task.max_cost_usd, route.max_cost_usd) for task in tasks]),
-            grown_tokens=_column_of_any(
-                [_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks]
-            ),
+            grown_tokens=_column([_grown_tokens(task, task.max_output_tokens or UNSET_OUTPUT_TOKENS) for task in tasks])
+            if any(task.session_id for task in tasks)
+            else 0.0,
         )
 
     def mask(self, names: Collection[str], value: bool = True) -> Bools:
@@ -150,15 +155,12 @@ class Asks:
 
     def _limits(self, task: Task, route: Route, waited_ms: float) -> tuple[Limit, ...]:
         """The SLOs that apply: the task's own, else the route's; what was waited already is no longer left."""
+        inherited = self._inherited.get(route.name)
+        if inherited is None:
+            inherited = self._inherited[route.name] = tuple(soft(getattr(route, field)) for _, field, _ in _METRICS)
         limits = []
-        for metric, field, ms in _METRICS:
-            own: float | Slo | None = getattr(task, field)
-            if own is None:
-                if (inherited := getattr(route, field)) is None:
-                    continue
-                chosen = soft(inherited)
-            else:
-                chosen = slo(own)
+        for own, from_route, (metric, _, ms) in zip(_own_limits(task), inherited, _METRICS, strict=True):
+            chosen = from_route if own is None else slo(own)
             if chosen is not None:
                 asked_ms, gone_ms = chosen.value * ms, 0.0 if metric == "tpot_ms" else waited_ms
                 left = max(asked_ms - gone_ms, NO_TIME_MS)
@@ -192,10 +194,6 @@ def _expected(values: Sequence[float | None], planned: Any) -> Any:
 def _least(own: float | None, other: float | None) -> float | None:
     """The smaller of two limits that may not be there."""
     return own if other is None else other if own is None else min(own, other)
-
-
-def _value(limit: float | Slo) -> float:
-    return limit.value if isinstance(limit, Slo) else limit
 
 
 def _and(a: Bools | None, b: Bools) -> Bools:

@@ -58,7 +58,7 @@ class Assessment:
         )
         self.n_run = self._running() if self._waits else self.n
         self.n_first = self._first(1.0 if room_now else to_come)
-        self._predict()
+        self._predict(to_come)
         self._judge()
 
     @lazy
@@ -116,17 +116,28 @@ class Assessment:
         first = first + to_come
         return np.minimum(first, self.n_run) if self._waits else first
 
-    def _predict(self) -> None:
+    def _distinct_loads(self, to_come: Any) -> tuple[Floats, Ints | None]:
+        """Loads of many tasks, of those that meet the same only one, and which of them each meets; ``None``: its own.
+
+        They are ``n`` where none waits, and that goes by how many siblings a task has: often as many as others have.
+        """
+        if self._waits or np.shape(to_come) != np.shape(self.ask.isl):
+            return self.n_run.copy(), None
+        distinct, which = np.unique(to_come[:, 0], return_inverse=True)
+        return self.in_flight + distinct[:, None], which
+
+    def _predict(self, to_come: Any) -> None:
         """TTFT at ``n_first`` and behind the prompts that were sent before; TPOT at ``n_run``."""
         ask, state, curves = self.ask, self.state, self.fleet.curves
         if isinstance(ask.isl, np.ndarray):
+            which = None
             if self.n_first is self.n_run:
-                loads = np.log(self.n_run)
+                loads, which = self._distinct_loads(to_come)
             else:
                 loads = np.empty((2, *self.n_run.shape))
                 loads[0], loads[1] = self.n_first, self.n_run
-                np.log(loads, loads)
-            times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads)
+            np.log(loads, loads)
+            times = curves.at_each(np.log(ask.isl)[:, 0], np.log(ask.osl)[:, 0], loads, which)
         else:
             loads = np.array((self.n_first, self.n_run))
             np.log(loads, loads)

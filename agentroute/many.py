@@ -60,7 +60,7 @@ def batched(tasks: Sequence[Task], situation: Situation, now: float) -> list[Bat
     columns = list(zip(*map(_FIELDS, tasks), strict=True))
     telling: list[Sequence[Hashable]] = list(columns[_KIND])
     telling += [[value is None for value in column] for column in columns[_GIVEN] if None in column]
-    slos = [list(map(_limited, column)) for column in columns[_SLOS] if any(column)]
+    slos = [_limited(column) for column in columns[_SLOS] if any(column)]
     telling += slos
     if situation.corrections.table(now) is not None:
         telling.append([context_region(task.expected_context_tokens or task.context_tokens) for task in tasks])
@@ -97,13 +97,18 @@ def _alone(
     return alone
 
 
-def _limited(value: float | Slo | None) -> str:
-    """What of an SLO must be equal."""
-    if value is None:
-        return "none"
-    if not isinstance(value, Slo):
-        return "hard"
-    return _TAIL if value.stat != "mean" else "hard" if value.hard else "soft"
+def _limited(values: Iterable[float | Slo | None]) -> list[str]:
+    """What of an SLO must be equal, of each."""
+    return [
+        ("none" if value is None else "hard")
+        if not isinstance(value, Slo)
+        else _TAIL
+        if value.stat != "mean"
+        else "hard"
+        if value.hard
+        else "soft"
+        for value in values
+    ]
 
 
 def together(

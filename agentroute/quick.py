@@ -18,13 +18,15 @@ import numpy as np
 from agentroute.assessment import SHARED_BY
 from agentroute.compiled import CompiledFleet
 from agentroute.inputs import LOADS, Ask, Queue, State, There
+from agentroute.latency.layout import N_KNOTS
 from agentroute.latency.physics import THOUSAND
+from agentroute.latency.table import FEW as FEW
 from agentroute.latency.table import LEAST_AMONG
 from agentroute.misses import MOST_EXCESS, OWN_WIDTH, ROOM_WIDTH, STALL_SHARE
 from agentroute.policy import MISS_PER_GPU_SECOND, MISS_PER_MOVE, MISS_PER_POOL, MISS_PER_SECOND
 
-FEW = 48
-"""Deployments up to which this is quicker than arrays."""
+MOST_N = exp(N_KNOTS[-1])
+"""Where the last knot of every curve's concurrency is."""
 MOST_BOUND = 64
 """Requests with a time to keep up to which they are."""
 NEAR = 1e-9
@@ -48,6 +50,8 @@ class _Of(NamedTuple):
     fixed: float
     gpu: float
     """What a millisecond of it counts."""
+    least_step: float
+    """What a step counts at the least, at any load between the knots."""
     window_tokens: float
     request_blocks: float
     rank: int
@@ -60,7 +64,7 @@ class Quick:
         self._fleet, self._curves = fleet, fleet.curves
         table = fleet.block_table
         axes = fleet.curves.axes()
-        gpu = (fleet.gpu_ms * MISS_PER_GPU_SECOND).tolist()
+        gpu, least_tpot_ms = (fleet.gpu_ms * MISS_PER_GPU_SECOND).tolist(), fleet.curves.least_tpot_ms()
         self._of = [
             _Of(
                 d,
@@ -71,13 +75,14 @@ class Quick:
                 kinds[0][0] if kinds else 0.0,
                 table.kinds[d][1],
                 gpu[d],
+                gpu[d] * least_tpot_ms[d],
                 float(fleet.window_tokens[d]),
                 float(fleet.request_blocks[d]),
                 int(fleet.pool_rank[d]),
             )
             for d in range(len(fleet.deployments))
         ]
-        self._brackets = fleet.curves.brackets()
+        self._brackets, self._rows = fleet.curves.brackets(), fleet.curves.rows()
         self._among = fleet.curves.among_coefficients()
         self._bound: tuple[Any, _Bound] = None, []
         self._table = table
@@ -89,7 +94,8 @@ class Quick:
 
     @classmethod
     def of(cls, fleet: CompiledFleet) -> Quick | None:
-        """``None`` where they are too many, or not all alike in having a curve and one endpoint of their own."""
+        """``None`` where they are too many for this to be quicker than arrays, or not all alike in having a curve and
+        one endpoint of their own."""
         known = all(curve is not None for curve in fleet.curves.curves)
         return cls(fleet) if len(fleet.deployments) <= FEW and fleet.aligned and known else None
 
@@ -99,7 +105,7 @@ class Quick:
             context_tokens, isl, osl, output_tokens, held_tokens, _, output_is_set, concurrency, needs, limits, allowed,
             max_cost_usd, grown_tokens, quality,
         ) = ask  # fmt: skip
-        held_all, in_flight, siblings, _, resident, own, queue, cached, up, shared, factors, _ = state
+        held_all, in_flight, siblings, total, resident, own, queue, cached, up, shared, factors, _ = state
         if max_cost_usd is not None or quality is not None or shared is not None:
             return None
         by_ttft = by_tpot = by_e2e = 0.0
@@ -142,12 +148,19 @@ class Quick:
         grows = grown_tokens > fleet.least_window_tokens or grown_tokens > fleet.least_request_tokens
         chosen_from = narrow or long or grows or needs or allowed is not None or up is not None
         # Indexing an array takes three times as long as a view of its memory.
-        any_pool, steps, blend = self._any_pool, osl - 1.0, self._curves.blend(log(isl), log(osl)).data
+        any_pool, steps, rows = self._any_pool, osl - 1.0, self._rows
+        first_row, last_row, w00, w01, w10, w11 = self._curves.corners(log(isl), log(osl))
+        r00, r01, r10, r11 = rows[first_row], rows[first_row + 1], rows[last_row], rows[last_row + 1]
         if own_by is not None:
             thousands = isl / THOUSAND
             context, read, pairs = (isl + osl / 2.0) / THOUSAND, thousands / osl, thousands * thousands / osl
         begins, per_length, to_tpot = self._brackets
         first_to_come = 1.0 if room_now else to_come
+        # For whoever is out by what its steps take at the least; what lies beyond the knots may be less.
+        inside = w00 >= 0.0 and w01 >= 0.0 and w10 >= 0.0 and w11 >= 0.0 and total + to_come < MOST_N
+        least_steps = steps if inside and factors is None else 0.0
+        if own is not None:
+            least_steps *= LEAST_AMONG
         most = inf
         best, least, least_rank, busiest, near, chosen = None, inf, 1 << 30, inf, False, -1
         for of in self._from[self._last]:
@@ -161,6 +174,7 @@ class Quick:
                 groups,
                 fixed,
                 gpu,
+                least_step,
                 window_tokens,
                 request_blocks,
                 rank,
@@ -194,6 +208,8 @@ class Quick:
                 continue
             # At which load.
             n = n_run = busy + to_come
+            if least_steps / (n if n > SHARED_BY else SHARED_BY) * least_step > most:
+                continue
             full = held + units * concurrency
             if full > blocks or n > slots:
                 room = (blocks - held) // units + busy if blocks < inf else inf
@@ -204,8 +220,10 @@ class Quick:
             # How fast, and what it costs: as soon as it is more than elsewhere nothing else matters.
             ln_first = log(first)
             k = at + bisect_right(knots, ln_first)
-            low = blend[k]
-            prefill_ms = exp((ln_first - begins[k]) * per_length[k] * (blend[k + 1] - low) + low)
+            after = k + 1
+            low = w00 * r00[k] + w01 * r01[k] + w10 * r10[k] + w11 * r11[k]
+            high = w00 * r00[after] + w01 * r01[after] + w10 * r10[after] + w11 * r11[after]
+            prefill_ms = exp((ln_first - begins[k]) * per_length[k] * (high - low) + low)
             if shares is not None:
                 prefill_ms *= shares[d]
             if factors_by is not None:
@@ -224,8 +242,11 @@ class Quick:
             else:
                 ln_run = log(n_run)
                 k = at + bisect_right(knots, ln_run)
-            low = blend[k + to_tpot]
-            tpot_ms = exp((ln_run - begins[k]) * per_length[k] * (blend[k + to_tpot + 1] - low) + low)
+            after = k + to_tpot
+            low = w00 * r00[after] + w01 * r01[after] + w10 * r10[after] + w11 * r11[after]
+            after += 1
+            high = w00 * r00[after] + w01 * r01[after] + w10 * r10[after] + w11 * r11[after]
+            tpot_ms = exp((ln_run - begins[k]) * per_length[k] * (high - low) + low)
             if own_by is not None and resident_by is not None:
                 if count := own_by[d]:
                     by_context, by_read, by_pairs = self._among[d]

@@ -250,7 +250,7 @@ class Router:
                 return 0.0
             ahead, delay = waiting.ahead, waiting.delay
         else:
-            ahead = self._waiting.ahead_of(waiting, self.routes.get(waiting.route))
+            ahead = self._waiting.ahead_of(waiting, self.routes)
             with self._lock:
                 rules, idle = self.rules, self._situation.idle
                 ask, _, objective = rules.ask(waiting)

@@ -29,6 +29,7 @@ from agentroute.split import (
     with_prices,
 )
 from agentroute.task import MAX_CONCURRENCY, Task
+from agentroute.waiting import check_task
 
 if TYPE_CHECKING:
     from agentroute.group import Group
@@ -178,7 +179,8 @@ class Spread:
 
 
 def as_sibling(task: Task, fanout: int) -> Task:
-    """``task`` as one of ``fanout`` siblings; raises ``UsageError`` for a group of no size."""
+    """``task`` as one of ``fanout`` siblings; raises ``UsageError`` for what is no task, or a group of no size."""
+    check_task(task)
     if not isinstance(fanout, int) or isinstance(fanout, bool) or not 1 <= fanout <= MAX_CONCURRENCY:
         raise UsageError(f"fanout must be a whole number from 1 to {MAX_CONCURRENCY:,}, got {shown(fanout)}")
     return replace(task, concurrency=fanout)

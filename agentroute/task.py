@@ -133,14 +133,15 @@ class Task:
             raise TaskError(f"priority must be one of {', '.join(PRIORITIES)}, got {shown(self.priority)}")
         if not isinstance(self.route, str):
             raise TaskError(f"route must be a route's name, got {shown(self.route)}")
+        _writable("route", self.route)
         for name in ("group", "objective", "pin", "session_id", "parent_session_id"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise TaskError(f"{name} must be a name or None, got {shown(value)}")
-            if value is not None and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-                raise TaskError(f"{name} must be text that UTF-8 can hold, without lone surrogates, got {shown(value)}")
-        if self.allow is not None and type(self.allow) is not frozenset:
+            if value is not None:
+                _writable(name, value)
+        if self.allow is not None:
             object.__setattr__(self, "allow", _names("allow", self.allow))
-        if type(self.deny) is not frozenset:
+        if self.deny or type(self.deny) is not frozenset:
             object.__setattr__(self, "deny", _names("deny", self.deny))
         if type(self.quality) is not _Floors:
             object.__setattr__(self, "quality", _Floors.of(self.quality))
@@ -270,7 +271,14 @@ def _names(what: str, names: object) -> frozenset[str]:
     for name in listed:
         if not isinstance(name, str):
             raise TaskError(f"{what} must hold deployments' names, got {shown(name)}")
+        _writable(what, name)
     return frozenset(listed)
+
+
+def _writable(what: str, name: str) -> None:
+    """Raise ``TaskError`` for what no record can hold."""
+    if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name):
+        raise TaskError(f"{what} must be text that UTF-8 can hold, without lone surrogates, got {shown(name)}")
 
 
 def _prefix(marks: object) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -219,9 +219,10 @@ class Waiting:
             own = _order(ticket, now)
             return sum(_order(other, now) < own for other in self._tickets if other is not ticket)
 
-    def ahead_of(self, task: Task, route: Route | None) -> int:
-        """How many would come before a task that came now."""
-        return self.ahead(Ticket(self, task, self._clock(), None, route)) if self._tickets else 0
+    def ahead_of(self, task: Task, routes: Mapping[str, Route]) -> int:
+        """How many would come before a task that came now; raises ``UsageError`` for what is none."""
+        check_task(task)
+        return self.ahead(Ticket(self, task, self._clock(), None, routes.get(task.route))) if self._tickets else 0
 
     def _placed(self, now: float) -> list[Ticket]:
         """Try those that wait, in their order."""

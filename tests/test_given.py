@@ -31,6 +31,8 @@ ASKS: list[Callable[[Router, Any], object]] = [
     lambda by, given: by.acquire(given),
     lambda by, given: by.queue(given).result(),
     lambda by, given: by.admit(given),
+    lambda by, given: by.spread(given, fanout=3),
+    lambda by, given: by.expected_wait_s(given),
 ]
 
 
@@ -53,6 +55,15 @@ def test_a_name_that_no_record_can_hold_is_refused(name: str) -> None:
     with pytest.raises(TaskError, match=rf"^{name} must be text that UTF-8 can hold"):
         Task(context_tokens=1, **given)
     assert Task(context_tokens=1, session_id="ü\U0001f600").session_id == "ü\U0001f600"
+
+
+@pytest.mark.parametrize("name", ["route", "allow", "deny"])
+def test_a_name_that_is_chosen_by_is_one_that_a_record_can_hold(name: str) -> None:
+    for names in ("a\ud800",) if name == "route" else (["a\ud800"], frozenset({"b", "\udfff"})):
+        given: Any = {name: names}
+        with pytest.raises(TaskError, match=rf"^{name} must be text that UTF-8 can hold"):
+            Task(context_tokens=1, **given)
+    assert Task(context_tokens=1, route="ü", allow={"ö"}, deny={"ä"}).allow == {"ö"}
 
 
 def with_own(score: Callable[[Assessment], Any]) -> Router:
@@ -120,6 +131,20 @@ def test_an_objective_that_calls_the_router_back_is_told_so(
     assert [str(error) for error in found] == [
         "the objective 'mine' must not call the router: it is asked in one of its calls"
     ]
+
+
+def test_what_should_be_done_by_now_tells_no_wait() -> None:
+    desk = Desk(profile(kv_blocks=140)).fill()
+    desk.free()
+    desk.clock.now += 0.5
+    lease = desk.router.acquire(SMALL)
+    service_ms = lease.decision.e2e_ms
+    assert service_ms is not None
+    desk.clock.now += service_ms.mean / 1_000.0 - 0.25
+    ticket = desk.queue("first")
+    assert desk.router.expected_wait_s(ticket) == pytest.approx(0.25), (
+        "of the one that runs, not of those that are late"
+    )
 
 
 def test_when_all_that_runs_should_be_done_nobody_can_say_when_it_is() -> None:

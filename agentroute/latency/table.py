@@ -37,6 +37,10 @@ MOST_BYTES = 25 * 1_024
 SMALL_BYTES = 1_024 * 1_024
 """A small fleet may take so much in all: it passes through every measured point, in double precision."""
 
+FEW = 48
+"""Up to so many curves are blended in double precision, whatever they are kept in: so all at once and one by one
+(``rows``) come to the same."""
+
 _BYTES_PER_KNOT = 2 * 4
 
 
@@ -114,22 +118,31 @@ class CurveTable:
             result *= self._changed(exp(ln_isl), exp(ln_osl), np.exp(ln_n), cached_tokens, resident_tokens)
         return result
 
-    def blend(self, ln_isl: float, ln_osl: float) -> Any:
-        """Logarithms at every knot of concurrency, at one prompt length and output, shape (2 * m,): TTFT before TPOT,
-        of each deployment after deployment (``axes``)."""
-        isl, osl, rows = self._isl_places, self._osl_places, self._rows
+    def corners(self, ln_isl: float, ln_osl: float) -> tuple[int, int, float, float, float, float]:
+        """Where a prompt length and output stand: at which row of the table the two crossings along osl begin, and
+        those at the next isl; and what the four weigh. Beyond the knots some of that is negative."""
+        isl, osl = self._isl_places, self._osl_places
         across = len(osl)
         i = bisect_right(isl, ln_isl, 1, len(isl) - 1) - 1
         j = bisect_right(osl, ln_osl, 1, across - 1) - 1
         u = (ln_isl - isl[i]) / (isl[i + 1] - isl[i])
         v = (ln_osl - osl[j]) / (osl[j + 1] - osl[j])
-        first = i * across + j
-        last = first + across
-        both = u * v
-        weights = np.array((1.0 - u - v + both, v - both, u - both, both), self._real)
+        first, both = i * across + j, u * v
+        return first, first + across, 1.0 - u - v + both, v - both, u - both, both
+
+    def blend(self, ln_isl: float, ln_osl: float) -> Any:
+        """Logarithms at every knot of concurrency, at one prompt length and output, shape (2 * m,): TTFT before TPOT,
+        of each deployment after deployment (``axes``)."""
+        first, last, *shares = self.corners(ln_isl, ln_osl)
+        rows, weights = self._rows, np.array(shares, np.float64 if len(self.curves) <= FEW else self._real)
         blend = weights[:2].dot(rows[first : first + 2])
         blend += weights[2:].dot(rows[last : last + 2])
         return blend
+
+    def rows(self) -> list[memoryview]:
+        """By crossing what ``blend`` makes its answer of, in the same order. As memory, since indexing an array takes
+        three times as long."""
+        return [row.data for row in self._rows]
 
     def axes(self) -> list[tuple[array[float], int]]:
         """By deployment the knots between its brackets, and where its first place in ``blend`` is, for TTFT."""
@@ -146,14 +159,20 @@ class CurveTable:
         TPOT's are. As memory, since indexing an array takes three times as long."""
         return self._begins.data, self._per_length.data, self._count
 
+    def least_tpot_ms(self) -> list[float]:
+        """By deployment the least TPOT on any of its knots, and so between them."""
+        tpot = self._rows[:, self._count :].min(axis=0)
+        return [exp(tpot[at : at + len(knots) + 2].min()) for knots, at in self.axes()]
+
     def among_coefficients(self) -> list[tuple[float, float, float]]:
         """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
         return [(context, read, pairs) for context, read, pairs in self._among.T.tolist()]
 
-    def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array) -> Array:
+    def at_each(self, ln_isl: Array, ln_osl: Array, ln_n: Array, which: NDArray[np.intp] | None = None) -> Array:
         """(TTFT, TPOT) of every deployment for each of t tasks, shape (2, t, d), in milliseconds.
 
         ``ln_isl`` and ``ln_osl`` have shape (t,), ``ln_n`` (t, d), or (2, t, d) for a load of TTFT and one of TPOT.
+        With ``which``, shape (t,), ``ln_n`` has shape (k, d) and each task meets that one of its rows.
         In the table's precision: in single, within 1e-5 of ``at``.
         """
         (i, u), (j, v) = _places(self._isl, ln_isl), _places(self._osl, ln_osl)
@@ -165,14 +184,15 @@ class CurveTable:
         if ln_n.ndim == 2:
             # The axes of TTFT and TPOT are the same.
             brackets = self._knots[: self._count].searchsorted(ln_n + self._shift[0], "right")
-            places = np.empty((2, *ln_n.shape), np.intp)
+            share = self._share(ln_n, brackets)
+            if which is not None:
+                brackets, share = brackets.take(which, axis=0), share.take(which, axis=0)
+            places = np.empty((2, *share.shape), np.intp)
             np.add(brackets, first, places[0])
             np.add(places[0], self._count, places[1])
         else:
             brackets = self._knots.searchsorted(ln_n + self._shift[:, None], "right")
-            places = brackets + first
-        share = ln_n - self._begins.take(brackets)
-        share *= self._per_length.take(brackets)
+            places, share = brackets + first, self._share(ln_n, brackets)
         values = self._rows.reshape(-1)
         # Arrays of this size are dear to make, so they are used again; "clip" takes less time than to check.
         low, high = np.zeros(places.shape, self._real), np.zeros(places.shape, self._real)
@@ -186,10 +206,16 @@ class CurveTable:
                 np.add(total, corner, total)
         logarithms: Any = high
         logarithms -= low
-        logarithms *= share.astype(self._real)
+        logarithms *= share
         logarithms += low
         times: Array = np.exp(logarithms, logarithms).astype(np.float64)
         return times
+
+    def _share(self, ln_n: Array, brackets: NDArray[np.intp]) -> Any:
+        """How far along its bracket each load is, in the table's precision."""
+        share = ln_n - self._begins.take(brackets)
+        share *= self._per_length.take(brackets)
+        return share.astype(self._real)
 
     def _changed(
         self,

@@ -294,15 +294,16 @@ class Situation:
     def expected_wait_s(self, pool: int | None, ahead: int, now: float) -> float | None:
         """Seconds until one more request is done in ``pool`` (in any, for ``None``) after ``ahead`` others are.
 
-        ``None`` where nothing is running that a time was predicted for, or all of it should have been done by now.
+        Those that should have been done by now tell nothing: they may be over at any moment, or take as long again.
+        ``None`` where nothing else is running that a time was predicted for.
         """
         there_still = pool is None or pool < len(self._fleet.pool_blocks)
-        ends = self.ledger.ends(pool if there_still else None)
-        if not ends or ends[-1] <= now:
+        ends = [end for end in self.ledger.ends(pool if there_still else None) if end > now]
+        if not ends:
             return None
         # Beyond those in flight the same pace goes on.
         rounds, place = divmod(ahead, len(ends))
-        return max(0.0, ends[place] - now) + rounds * max(0.0, ends[-1] - now)
+        return ends[place] - now + rounds * (ends[-1] - now)
 
     def _both(self, now: float) -> tuple[Floats, Floats, float]:
         """Blocks and requests of our own and of others, and all requests; the same arrays until something changes."""
