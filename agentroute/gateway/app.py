@@ -27,6 +27,7 @@ from agentroute.gateway.fleet import FleetView
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Caller, Keys
 from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
+from agentroute.gateway.openapi import document
 from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
 from agentroute.gateway.watching import Watch
@@ -109,6 +110,7 @@ class Gateway:
                 Path("/health", _health),
                 Path("/ready", self._ready),
                 Path("/metrics", self._metrics),
+                Path("/openapi.json", self._openapi),
                 *(Path(path, page.serve) for path in page.FILES),
             ],
             exception_handlers={
@@ -164,6 +166,9 @@ class Gateway:
     async def _ready(self, request: Request) -> Response:
         up, ready = self.view.up(), self.view.up() > 0
         return JSONResponse({"ready": ready, "endpoints_up": up}, status_code=200 if ready else 503)
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(document(PATHS, keyed=self.keys.required))
 
     async def _metrics(self, request: Request) -> Response:
         self._caller(request, admin=True)
