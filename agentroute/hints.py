@@ -1,6 +1,7 @@
 """What a caller may say of a request beyond its body: in headers, around the call, in the body's metadata. No I/O.
 
-Hints name no server and lift no limit: where a route has an SLO, the stricter one of both counts. Their SLOs are soft
+Hints name no server and lift no limit: where a route has an SLO, the stricter one of both counts, and of two
+priorities the lower. Their SLOs are soft
 means, for whoever sends a header rather waits than be refused; ``Task`` takes hard ones.
 """
 
@@ -287,7 +288,8 @@ def task_of(
 
     Prompt tokens are counted by the fingerprint of the fleet's model; the most output is the body's, as are needs
     (tools, parallel_tools, json_schema, vision, audio, logprobs), with those of the hint. ``route`` is the one that it
-    will be decided by: where that has an SLO, the stricter value counts, as hard as the route says. Raises
+    will be decided by: where that has an SLO, the stricter value counts, as hard as the route says, and of two
+    priorities the lower. Raises
     ``UsageError`` for a body that makes no sense.
     """
     kind = endpoint_of(endpoint)
@@ -309,13 +311,20 @@ def task_of(
         deadline_s=_stricter(hint.deadline_s, None if route is None else route.deadline_s),
         max_cost_usd=hint.max_cost_usd,
         needs=needs_of(body) | hint.needs,
-        priority=hint.priority,
+        priority=_no_higher(hint.priority, None if route is None else route.priority),
         session_id=hint.session_id,
         parent_session_id=hint.parent_session_id,
         step=hint.step,
         shared_prefix_tokens=min(hint.shared_prefix_tokens or 0, found.upper),
         route=hint.route or "default",
     )
+
+
+def _no_higher(said: Priority | None, of_route: Priority | None) -> Priority | None:
+    """A hint's priority, or its route's where that is lower; ``None``: the route's stays."""
+    if said is None or of_route is None:
+        return said
+    return max(said, of_route, key=PRIORITIES.index)
 
 
 def _stricter(said: float | None, of_route: float | Slo | None) -> Slo | None:

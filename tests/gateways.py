@@ -35,10 +35,11 @@ class Served:
         routes: tuple[Route, ...] = (),
         keys: dict[str, dict[str, Any]] | None = None,
         timeout: Timeout | None = None,
+        router: Router | None = None,
         **settings: Any,
     ) -> None:
-        """``keys``: by name what a key may do; its secret is ``sk-NAME``."""
-        self.router = Router(Fleet(deployments), routes=routes)
+        """``keys``: by name what a key may do; its secret is ``sk-NAME``. ``router``: instead of the deployments."""
+        self.router = router or Router(Fleet(deployments), routes=routes)
         declared = [KeyConfig.model_validate({"name": n, "env": n.upper(), **may}) for n, may in (keys or {}).items()]
         kept = Keys(declared, {name.upper(): f"sk-{name}" for name in keys or {}})
         self.gateway = Gateway.of(

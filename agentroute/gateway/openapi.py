@@ -40,7 +40,7 @@ _TITLES: dict[EndpointName, str] = {
 }
 _OBJECT: Schema = {"type": "object"}
 _NAMED: Schema = {"type": "string", "minLength": 1}
-_NAME: Schema = {"type": "string", "maxLength": MAX_NAME, "pattern": r"^(?:[^\p{C}\p{Z}]| )+$"}
+_NAME: Schema = {"type": "string", "maxLength": MAX_NAME, "pattern": r"^(?:[^\p{C}\p{Cn}\p{Z}]| )+$"}
 _LATIN = "\u0021-\u007e\u00a1-\u00ac\u00ae-\u00ff"
 _HEADER_NAME = f"^[{_LATIN}]([ {_LATIN}]*[{_LATIN}])?$"
 """The same of the characters that a header may hold."""
