@@ -30,11 +30,11 @@ from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
 from agentroute.gateway.openapi import document
 from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
-from agentroute.gateway.watching import Watch
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, endpoint_of
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
+from agentroute.watch import AsyncWatcher
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -50,7 +50,7 @@ class Gateway:
     keys: Keys
     settings: GatewayConfig
     client: AsyncClient
-    watch: Watch
+    watch: AsyncWatcher
     served: Served
     records: Records
     reader: Reader
@@ -66,7 +66,7 @@ class Gateway:
         timeout: Timeout | None = None,
     ) -> Gateway:
         """A gateway before ``router``; without ``keys`` anybody may come in."""
-        served, records, watch = Served(router), Records(Metrics()), Watch(router)
+        served, records, watch = Served(router), Records(Metrics()), AsyncWatcher(router)
         client = AsyncClient(router, timeout=timeout)
         return cls(
             router,
@@ -86,12 +86,11 @@ class Gateway:
         return cls.of(router, keys=Keys(config.keys), settings=config.gateway)
 
     def changed(self, config: Config) -> None:
-        """Go by the keys of another configuration, and watch its fleet: the router goes by it already.
+        """Go by the keys of another configuration: the router goes by it already.
 
         Where to listen, TLS and the limits of bodies stay as they are. Raises ``UsageError`` for a key that is not set;
         the keys stay as they are then.
         """
-        self.watch.changed()
         guarded_before = self.keys.required
         self.keys.replace(config.keys)
         if guarded_before and not self.keys.required:
