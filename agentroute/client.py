@@ -80,6 +80,11 @@ class AsyncClient:
             observers=tuple(observers),
         )
 
+    @property
+    def counting(self) -> Counting:
+        """How the fleet's models count tokens, as its calls have taught so far."""
+        return self._means.counting
+
     async def chat(
         self,
         messages: Messages,

@@ -76,7 +76,7 @@ class Gateway:
             watch,
             served,
             records,
-            Reader(router, served, client._means.counting),
+            Reader(router, served, client.counting),
             FleetView(router, watch, served),
         )
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -65,5 +67,11 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def run(server: uvicorn.Server) -> None:
-    """Serve until told to stop."""
+    """Serve until told to stop; raises ``KeyboardInterrupt`` where that is before it serves."""
+
+    def told(signum: int, frame: FrameType | None) -> None:
+        if not server.should_exit:  # else it is uvicorn's, which raises once more what it has ended by
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, told)
     asyncio.run(server.serve())
