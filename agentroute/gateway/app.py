@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import get_args
@@ -18,6 +18,7 @@ from starlette.routing import Route as Path
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.client import AsyncClient
 from agentroute.config import Config
+from agentroute.ended import Observer
 from agentroute.errors import AgentrouteError, RefusedError
 from agentroute.gateway import page
 from agentroute.gateway.asked import Reader, unknown
@@ -64,10 +65,11 @@ class Gateway:
         keys: Keys | None = None,
         settings: GatewayConfig | None = None,
         timeout: Timeout | None = None,
+        observers: Sequence[Observer] = (),
     ) -> Gateway:
-        """A gateway before ``router``; without ``keys`` anybody may come in."""
+        """A gateway before ``router``; without ``keys`` anybody may come in. ``observers`` are told of every call."""
         served, records, watch = Served(router), Records(Metrics()), AsyncWatcher(router)
-        client = AsyncClient(router, timeout=timeout)
+        client = AsyncClient(router, timeout=timeout, observers=(records, *observers))
         return cls(
             router,
             keys or Keys(()),
@@ -81,15 +83,15 @@ class Gateway:
         )
 
     @classmethod
-    def from_config(cls, config: Config, router: Router) -> Gateway:
+    def from_config(cls, config: Config, router: Router, *, observers: Sequence[Observer] = ()) -> Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
-        return cls.of(router, keys=Keys(config.keys), settings=config.gateway)
+        return cls.of(router, keys=Keys(config.keys), settings=config.gateway, observers=observers)
 
     def changed(self, config: Config) -> None:
         """Go by the keys of another configuration: the router goes by it already.
 
-        Where to listen, TLS and the limits of bodies stay as they are. Raises ``UsageError`` for a key that is not set;
-        the keys stay as they are then.
+        Where to listen, TLS, the limits of bodies and what is recorded stay as they are. Raises ``UsageError`` for a key
+        that is not set; the keys stay as they are then.
         """
         guarded_before = self.keys.required
         self.keys.replace(config.keys)
