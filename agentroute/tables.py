@@ -148,7 +148,7 @@ class TelemetryConfig(Frozen):
     records: str | None = Field(default=None, max_length=1_000, pattern=r"\.jsonl$")
     """A .jsonl file for one record of each call, relative to this file; default: none."""
     records_mib: Positive = 64.0
-    """How large it gets before a new one is begun, in MiB; default 64."""
+    """How many MiB it holds before a new one is begun; default 64."""
     records_kept: int = Field(default=5, strict=True, ge=1, le=10_000)
     """How many full ones are kept beside it; default 5."""
     opentelemetry: bool = Field(default=False, strict=True)

@@ -90,8 +90,8 @@ class Gateway:
     def changed(self, config: Config) -> None:
         """Go by the keys of another configuration: the router goes by it already.
 
-        Where to listen, TLS, the limits of bodies and what is recorded stay as they are. Raises ``UsageError`` for a key
-        that is not set; the keys stay as they are then.
+        Where to listen, TLS, the limits of bodies and what is recorded stay as they are. Raises ``UsageError`` for a
+        key that is not set; the keys stay as they are then.
         """
         guarded_before = self.keys.required
         self.keys.replace(config.keys)

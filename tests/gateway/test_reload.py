@@ -99,7 +99,7 @@ async def streams_while_it_changes(port: int, live: Reloading, files: tuple[str,
             body = HELLO | {"stream": True, "max_tokens": length}
             async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
                 assert answer.status_code == 200
-                lines = []
+                lines: list[str] = []
                 async for line in answer.aiter_lines():
                     if line:
                         begun[0] += not lines
