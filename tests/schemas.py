@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from gateways import Served
-from servers import Server, answers, deployment
+from servers import Asked, Server, answers, deployment, streams
 
 ANSWER = json.dumps(
     {
@@ -23,12 +24,24 @@ ANSWER = json.dumps(
     }
 )
 """What answers any of the endpoints."""
+STREAM = (
+    json.dumps({"choices": [{"index": 0, "text": "Hi", "delta": {"content": "Hi"}, "finish_reason": "stop"}]}),
+    json.dumps({"type": "response.completed", "response": json.loads(ANSWER)}),
+    "[DONE]",
+)
+"""What streams to any of them."""
 CONFIG = Path(__file__).parent / "gateway" / "schemathesis.toml"
+
+
+def answering(connection: socket.socket, asked: Asked) -> None:
+    """Answers in one piece or streams, as it is asked to."""
+    streaming = asked.method == "POST" and json.loads(asked.body).get("stream") is True
+    (streams(STREAM) if streaming else answers(ANSWER))(connection, asked)
 
 
 def held_against_its_document(folder: Path, *options: str, timeout: float) -> str:
     """What schemathesis says of a gateway with keys, before a server that answers anything."""
-    with Server(answers(ANSWER)) as upstream:
+    with Server(answering) as upstream:
         here = deployment(upstream.url, adapter="vllm")
         with Served(here, keys={"a": {"admin": True}}) as served:
             command = [

@@ -169,7 +169,7 @@ class Gateway:
         return JSONResponse({"ready": ready, "endpoints_up": up}, status_code=200 if ready else 503)
 
     async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(document(PATHS, keyed=self.keys.required))
+        return JSONResponse(await asyncio.to_thread(document, PATHS, keyed=self.keys.required))
 
     async def _metrics(self, request: Request) -> Response:
         self._caller(request, admin=True)

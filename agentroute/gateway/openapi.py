@@ -5,7 +5,11 @@ https://spec.openapis.org/oas/v3.1.1
 
 from __future__ import annotations
 
+import sys
+from collections import deque
+from functools import cache
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any
 
 from agentroute.gateway.fields import Kind, Schema, fields_of
@@ -40,7 +44,6 @@ _TITLES: dict[EndpointName, str] = {
 }
 _OBJECT: Schema = {"type": "object"}
 _NAMED: Schema = {"type": "string", "minLength": 1}
-_NAME: Schema = {"type": "string", "maxLength": MAX_NAME, "pattern": r"^(?:[^\p{C}\p{Cn}\p{Z}]| )+$"}
 _LATIN = "\u0021-\u007e\u00a1-\u00ac\u00ae-\u00ff"
 _HEADER_NAME = f"^[{_LATIN}]([ {_LATIN}]*[{_LATIN}])?$"
 """The same of the characters that a header may hold."""
@@ -75,6 +78,7 @@ def document(paths: dict[EndpointName, str], *, keyed: bool) -> dict[str, Any]:
             "parameters": {name: _header(field, name) for field, names in HEADERS.items() for name in names},
             "headers": _HEADERS,
             "schemas": {
+                "Name": _name(),
                 "Error": _ERROR,
                 "Model": _MODEL,
                 "Models": {
@@ -215,7 +219,20 @@ def _value(field: str) -> Schema:
         return {"type": "integer", "minimum": 0 if from_zero(field) else 1, "maximum": MOST[field]}
     if field in UNITS:
         return {"type": "number", "minimum": 1e-9, "exclusiveMaximum": 1e12}
-    return {"enum": list(PRIORITIES)} if field == "priority" else _NAME
+    return {"enum": list(PRIORITIES)} if field == "priority" else _ref("Name")
+
+
+@cache
+def _name() -> Schema:
+    """A name, as ``hints`` takes it: Python's printable characters, of which patterns know no shorter name."""
+    runs = groupby(range(sys.maxunicode + 1), lambda code: chr(code).isprintable())
+    ends = [(next(run), deque(run, 1)) for printable, run in runs if printable]
+    spans = "".join(f"{_point(first)}-{_point(rest[0])}" if rest else _point(first) for first, rest in ends)
+    return {"type": "string", "maxLength": MAX_NAME, "pattern": f"^[{spans}]+$"}
+
+
+def _point(code: int) -> str:
+    return f"\\{chr(code)}" if chr(code) in r"\]^-[" else chr(code)
 
 
 def _either(field: str) -> list[Schema]:

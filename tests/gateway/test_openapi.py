@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from schemas import ANSWER, held_against_its_document
 from servers import Server, answers, deployment
 
 from agentroute.adapters.endpoints import ENDPOINTS
+from agentroute.errors import UsageError
 from agentroute.gateway.app import PATHS
 from agentroute.gateway.fields import fields_of
-from agentroute.hints import HEADERS
+from agentroute.hints import HEADERS, Hint
 from agentroute.payload import EndpointName
 
 
@@ -60,6 +63,17 @@ def test_a_key_is_asked_for_where_keys_are_set() -> None:
         for told, said in ((guarded, True), (opened, False)):
             assert ("401" in next(iter(told["paths"][path].values()))["responses"]) is said
     assert guarded["paths"]["/health"]["get"]["security"] == []
+
+
+def test_the_pattern_of_a_name_is_what_a_hint_takes() -> None:
+    with Served(deployment(None)) as served:
+        schema = document(served)["components"]["schemas"]["Name"]
+    takes = re.compile(schema["pattern"])
+    everything = map(chr, range(sys.maxunicode + 1))
+    assert not [char for char in everything if bool(takes.fullmatch(char)) is not char.isprintable()]
+    Hint(session_id="x" * schema["maxLength"])
+    with pytest.raises(UsageError):
+        Hint(session_id="x" * (schema["maxLength"] + 1))
 
 
 CHAT = b'{"model": "auto", "messages": [{"role": "user", "content": "x"}], %s}'
