@@ -71,7 +71,6 @@ class AsyncClient:
         self.router, self.timeout, self.retry = router, timeout or Timeout(), retry or Retry()
         self._means = Means(
             router,
-            sum(max(1, len(deployment.urls)) for deployment in router.fleet.deployments) > 1,
             Pools(self.timeout, transport),
             self.timeout,
             self.retry,
@@ -80,6 +79,11 @@ class AsyncClient:
             Lacks(router),
             observers=tuple(observers),
         )
+
+    @property
+    def counting(self) -> Counting:
+        """How the fleet's models count tokens, as its calls have taught so far."""
+        return self._means.counting
 
     async def chat(
         self,

@@ -24,7 +24,7 @@ from agentroute.profile import Profile
 from agentroute.route import Route
 from agentroute.router import Router
 from agentroute.rules import Rules
-from agentroute.tables import DeploymentConfig, GatewayConfig, KeyConfig, RouteConfig, SloTable
+from agentroute.tables import DeploymentConfig, GatewayConfig, KeyConfig, RouteConfig, SloTable, TelemetryConfig
 from agentroute.task import Slo
 from agentroute.variables import substituted
 
@@ -52,6 +52,8 @@ class Config(Frozen):
     """Routes by name; ``default`` applies to tasks that name none."""
     gateway: GatewayConfig = GatewayConfig()
     """What ``agentroute serve`` listens on."""
+    telemetry: TelemetryConfig = TelemetryConfig()
+    """What ``agentroute serve`` keeps or sends on of every call."""
     keys: tuple[KeyConfig, ...] = Field((), max_length=10_000)
     """Who may call the gateway; default: anybody who reaches it."""
     _path: Path = PrivateAttr(default=Path("agentroute.toml"))

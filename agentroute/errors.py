@@ -221,4 +221,6 @@ def shown(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python prints
         return "a number of absurd length"
+    except RecursionError:
+        return "something that is nested too deeply"
     return text if len(text) <= 60 else f"{text[:57]}..."

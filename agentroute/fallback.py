@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from agentroute.compiled import offered, window_tokens
+from agentroute.compiled import offered
 from agentroute.errors import NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.route import Route
@@ -137,8 +137,8 @@ def _either(one: Delay, other: Delay) -> Delay:
 def misfits(fleet: Fleet, routes: Iterable[Route]) -> Iterator[tuple[str, str]]:
     """Fallbacks that can never take what their route is for: the route's name, and what is wrong.
 
-    None of a fallback's deployments offers what the route needs, or all of them have a smaller window than any of the
-    route's own. What nobody knows of a deployment (a window, a capability) is no mistake.
+    None of a fallback's deployments offers what the route needs. What nobody knows of a deployment is no mistake, nor
+    is a smaller window: short tasks, too, find no room on their own route.
     """
     known = {"default": Route(name="default"), **{route.name: route for route in routes}}
     for route in known.values():
@@ -160,20 +160,10 @@ def _misfit(fleet: Fleet, route: Route, fallback: Route) -> str | None:
     if not able:
         lacking = [need for need in sorted(needs) if all(offered(one, need) is False for one in there)]
         return f"none of its deployments offers {', '.join(lacking or sorted(needs))}"
-    longest, shortest = _window(able, max), _window(_members(fleet, route), min)
-    if longest is None or shortest is None or longest >= shortest:
-        return None
-    return f"its longest window is {longest:,} tokens, the shortest of this route's own is {shortest:,}"
+    return None
 
 
 def _members(fleet: Fleet, route: Route) -> list[Deployment]:
     """The deployments that a route may choose."""
     allowed = [one for one in fleet.deployments if route.allow is None or one.name in route.allow]
     return [one for one in allowed if one.name not in route.deny]
-
-
-def _window(deployments: Iterable[Deployment], of: Callable[[Iterable[int]], int]) -> int | None:
-    """The longest or shortest window; ``None`` where one is not known."""
-    windows = [window_tokens(one)[0] for one in deployments]
-    known = [window for window in windows if window is not None]
-    return of(known) if known and len(known) == len(windows) else None

@@ -1,6 +1,7 @@
 """What a caller may say of a request beyond its body: in headers, around the call, in the body's metadata. No I/O.
 
-Hints name no server and lift no limit: where a route has an SLO, the stricter one of both counts. Their SLOs are soft
+Hints name no server and lift no limit: where a route has an SLO, the stricter one of both counts, and of two
+priorities the lower. Their SLOs are soft
 means, for whoever sends a header rather waits than be refused; ``Task`` takes hard ones.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 from agentroute.counting import Counting
 from agentroute.errors import UsageError, shown, suggest
 from agentroute.needs import needs_of
-from agentroute.payload import EndpointName, count, endpoint_of, limit_of
+from agentroute.payload import EndpointName, count, endpoint_of, limit_of, whole
 from agentroute.route import Route, soft
 from agentroute.shape.model import Capability
 from agentroute.task import CAPABILITIES, MAX_CONCURRENCY, MAX_TOKENS, PRIORITIES, Priority, Slo, Task
@@ -24,7 +25,7 @@ from agentroute.tokens import GENERIC
 MAX_NAME = 256
 """Characters of a session's name, or a route's."""
 
-_SMG: dict[str, Priority] = {
+CLASSES: dict[str, Priority] = {
     "system": "interactive",
     "interactive": "interactive",
     "default": "agent",
@@ -66,7 +67,7 @@ _FIELD_OF = {name: field for field, names in HEADERS.items() for name in names}
 _RANK = {name: rank for names in HEADERS.values() for rank, name in enumerate(names)}
 
 
-_WHOLE = {
+MOST = {
     "concurrency": MAX_CONCURRENCY,
     "step": MAX_TOKENS,
     "expected_output_tokens": MAX_TOKENS,
@@ -74,7 +75,7 @@ _WHOLE = {
     "retried": MAX_TOKENS,
 }
 """By hint the most that it may say."""
-_NUMBERS = {"deadline_s": "seconds", "ttft_ms": "milliseconds", "tpot_ms": "milliseconds", "max_cost_usd": "US dollars"}
+UNITS = {"deadline_s": "seconds", "ttft_ms": "milliseconds", "tpot_ms": "milliseconds", "max_cost_usd": "US dollars"}
 """By hint its unit."""
 
 
@@ -82,11 +83,11 @@ def _check(field: str, value: object, where: str) -> Any:
     """The value of a hint; raises ``UsageError`` that names where it was said."""
     if field == "needs":
         return _capabilities(value, where)
-    if field in _WHOLE:
-        return _whole(value, _WHOLE[field], where, least=0 if field in ("retried", "shared_prefix_tokens") else 1)
-    if field in _NUMBERS:
+    if field in MOST:
+        return _whole(whole(value), MOST[field], where, least=0 if from_zero(field) else 1)
+    if field in UNITS:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 1e-9 <= value < 1e12:
-            raise UsageError(f"{where} must be a number of {_NUMBERS[field]} above 0, got {shown(value)}")
+            raise UsageError(f"{where} must be a number of {UNITS[field]} above 0, got {shown(value)}")
         return value
     if field == "priority":
         if value not in PRIORITIES:
@@ -95,6 +96,11 @@ def _check(field: str, value: object, where: str) -> Any:
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_NAME or not value.isprintable():
         raise UsageError(f"{where} must be a name of 1 to {MAX_NAME} printable characters, got {shown(value)}")
     return value
+
+
+def from_zero(field: str) -> bool:
+    """Whether a hint that is a whole number may be 0."""
+    return field in ("retried", "shared_prefix_tokens")
 
 
 def _whole(value: object, most: int, where: str, *, least: int = 1) -> int:
@@ -233,7 +239,7 @@ def from_headers(headers: Iterable[tuple[str, str]] | Mapping[str, str]) -> Hint
         field = _FIELD_OF.get(name)
         if field is None or (field in said and said[field][0] <= _RANK[name]):
             continue
-        said[field] = _RANK[name], _read(field, text.strip(), name)
+        said[field] = _RANK[name], _read(field, text.strip(" \t"), name)
     return Hint(**{field: value for field, (_, value) in said.items()}) if said else NOTHING
 
 
@@ -282,7 +288,8 @@ def task_of(
 
     Prompt tokens are counted by the fingerprint of the fleet's model; the most output is the body's, as are needs
     (tools, parallel_tools, json_schema, vision, audio, logprobs), with those of the hint. ``route`` is the one that it
-    will be decided by: where that has an SLO, the stricter value counts, as hard as the route says. Raises
+    will be decided by: where that has an SLO, the stricter value counts, as hard as the route says, and of two
+    priorities the lower. Raises
     ``UsageError`` for a body that makes no sense.
     """
     kind = endpoint_of(endpoint)
@@ -304,13 +311,20 @@ def task_of(
         deadline_s=_stricter(hint.deadline_s, None if route is None else route.deadline_s),
         max_cost_usd=hint.max_cost_usd,
         needs=needs_of(body) | hint.needs,
-        priority=hint.priority,
+        priority=_no_higher(hint.priority, None if route is None else route.priority),
         session_id=hint.session_id,
         parent_session_id=hint.parent_session_id,
         step=hint.step,
         shared_prefix_tokens=min(hint.shared_prefix_tokens or 0, found.upper),
         route=hint.route or "default",
     )
+
+
+def _no_higher(said: Priority | None, of_route: Priority | None) -> Priority | None:
+    """A hint's priority, or its route's where that is lower; ``None``: the route's stays."""
+    if said is None or of_route is None:
+        return said
+    return max(said, of_route, key=PRIORITIES.index)
 
 
 def _stricter(said: float | None, of_route: float | Slo | None) -> Slo | None:
@@ -354,21 +368,21 @@ _NVEXT = (
 def _read(field: str, value: object, where: str) -> Any:
     """A hint's value out of a text, or as it is; ``where`` names it in the error."""
     if field == "priority" and where == "x-smg-priority":
-        if value not in _SMG:
-            raise UsageError(f"{where} must be one of {', '.join(_SMG)}, got {shown(value)}")
-        return _SMG[str(value)]
+        if value not in CLASSES:
+            raise UsageError(f"{where} must be one of {', '.join(CLASSES)}, got {shown(value)}")
+        return CLASSES[str(value)]
     if isinstance(value, str):
         if field == "needs":
             value = [part.strip() for part in value.split(",") if part.strip()]
-        elif field in _WHOLE:
+        elif field in MOST:
             value = int(value) if value.isascii() and value.isdigit() and len(value) <= 12 else value
-        elif field in _NUMBERS:
+        elif field in UNITS:
             value = _float(value)
     return _check(field, value, where)
 
 
 def _float(text: str) -> object:
     try:
-        return float(text)
+        return float(text) if "_" not in text else text
     except ValueError:
         return text

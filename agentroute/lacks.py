@@ -13,6 +13,7 @@ from agentroute.adapters.failures import lacks_route
 from agentroute.errors import BackendError, UnknownNameError
 
 if TYPE_CHECKING:
+    from agentroute.fleet import Fleet
     from agentroute.router import Router
 
 BELIEVED_S = 300.0
@@ -21,30 +22,37 @@ as llama.cpp is with ``--embeddings``. Assumed."""
 
 
 class Lacks:
-    """The deployments of a router that are better not asked for an endpoint."""
+    """The deployments of a router, of those that it has at each moment, that are better not asked for an endpoint."""
 
     def __init__(self, router: Router, clock: Callable[[], float] = time.monotonic) -> None:
-        self._deployments, self._clock = router.fleet.deployments, clock
-        self._by_runtime: dict[str, frozenset[str]] = {}
-        self._until: dict[tuple[str, str], float] = {}
+        self._router, self._clock = router, clock
+        self._by_runtime: dict[str, tuple[Fleet, frozenset[str]]] = {}
+        self._until: dict[tuple[str, str, tuple[str, ...]], float] = {}
+        """Under another address it is another server."""
 
     def of(self, endpoint: Endpoint) -> frozenset[str]:
         """Names of those that lack it; none where all do: their own word is better than ours."""
         if endpoint is CHATS:
             return frozenset()
-        known = self._by_runtime.get(endpoint.name)
-        if known is None:
-            known = frozenset(d.name for d in self._deployments if not _has(d.adapter, endpoint))
-            self._by_runtime[endpoint.name] = known
+        fleet = self._router.fleet
+        of, known = self._by_runtime.get(endpoint.name, (None, frozenset[str]()))
+        if of is not fleet:
+            known = frozenset(d.name for d in fleet.deployments if not _has(d.adapter, endpoint))
+            self._by_runtime[endpoint.name] = fleet, known
         if self._until:
             now = self._clock()
-            known |= {name for (of, name), until in self._until.items() if of == endpoint.name and now < until}
-        return known if len(known) < len(self._deployments) else frozenset()
+            known |= {d.name for d in fleet.deployments if now < self._until.get((endpoint.name, d.name, d.urls), now)}
+        return known if len(known) < len(fleet.deployments) else frozenset()
 
     def failed(self, endpoint: Endpoint, deployment: str, error: BackendError) -> None:
         """A request there failed; learn from it where the server says that it has no such route."""
-        if endpoint is not CHATS and lacks_route(error):
-            self._until[endpoint.name, deployment] = self._clock() + BELIEVED_S
+        if endpoint is CHATS or not lacks_route(error):
+            return
+        now = self._clock()
+        self._until = {key: until for key, until in self._until.items() if now < until}
+        for one in self._router.fleet.deployments:
+            if one.name == deployment:
+                self._until[endpoint.name, deployment, one.urls] = now + BELIEVED_S
 
 
 def _has(name: str, endpoint: Endpoint) -> bool:

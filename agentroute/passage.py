@@ -41,18 +41,22 @@ class Means:
     """What every call of a client needs."""
 
     router: Router
-    replicated: bool
-    """Whether there is more than one server."""
     pools: Pools
     timeout: Timeout
     retry: Retry
     budget: Budget
     counting: Counting
     lacks: Lacks
-    models: dict[str, str] = field(default_factory=dict)
-    """By deployment, the model that its server lists."""
+    models: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By deployment and address, the model that its server lists."""
     observers: tuple[Observer, ...] = ()
     """Are told of every call that ends."""
+
+    @property
+    def replicated(self) -> bool:
+        """Whether there is more than one server."""
+        deployments = self.router.fleet.deployments
+        return len(deployments) > 1 or any(len(one.urls) > 1 for one in deployments)
 
 
 class Passage:
@@ -201,7 +205,8 @@ class Passage:
 
     async def _model(self) -> str:
         call, means = self.call, self._means
-        known = means.models.get(call.deployment.name)
+        key = call.deployment.name, call.target.root
+        known = means.models.get(key)
         if known is None:
             pool = means.pools.take(call.target.root)
 
@@ -222,7 +227,7 @@ class Passage:
                 means.pools.give(pool)
             if not models:
                 raise BackendError(FailureKind.NOT_FOUND, "the server lists no model; set served_model")
-            known = means.models[call.deployment.name] = models[0]
+            known = means.models[key] = models[0]
         return known
 
 

@@ -45,7 +45,7 @@ def _mappings(value: Any, name: str, each_must: str) -> Messages:
         raise UsageError(f"{name} must be a list of mappings, got {type(value).__name__}")
     for each in value:
         if not isinstance(each, Mapping):
-            raise UsageError(f"{each_must}, got {each!r:.80}")
+            raise UsageError(f"{each_must}, got {shown(each)}")
     return value
 
 
@@ -96,9 +96,14 @@ def _is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def whole(value: Any) -> Any:
+    """A number as a whole one, if it is: in JSON 5.0 is 5."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def limit_of(endpoint: Endpoint, fields: Mapping[str, Any]) -> int | None:
     """The limit on the answer, the largest where there are several; raises ``UsageError`` where it is none."""
-    asked = [fields[key] for key in endpoint.limits if fields.get(key) is not None]
+    asked = [whole(fields[key]) for key in endpoint.limits if fields.get(key) is not None]
     for n in asked:
         if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_TOKENS:
             raise UsageError(f"a limit on the answer must be a whole number of tokens, at least 1, got {shown(n)}")
@@ -116,15 +121,35 @@ def tools_of(fields: Mapping[str, Any]) -> Sequence[Any]:
     return tools if isinstance(tools, list | tuple) else ()
 
 
-def read_body(body: bytes) -> dict[str, Any]:
-    """What a body says; raises ``UsageError`` where it is no JSON object."""
+def read_body(body: bytes, *, strictly: bool = False) -> dict[str, Any]:
+    """What a body says; raises ``UsageError`` where it is no JSON object.
+
+    ``strictly``: nor is one that says two values under one key, of which servers take either, that has numbers which
+    are none (NaN), or that is no UTF-8.
+    """
     try:
-        parsed = json.loads(body)
+        parsed = _STRICT.decode(str(body, "utf-8")) if strictly else json.loads(body)
     except (ValueError, RecursionError):
         raise UsageError("the body is not JSON") from None
     if not isinstance(parsed, dict):
         raise UsageError(f"the body must be a JSON object, got {shown(parsed)}")
     return parsed
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise UsageError(f"the body says {shown(twice)} twice")
+    return made
+
+
+def _no_number(text: str) -> None:
+    raise UsageError(f"the body is not JSON: {text} is no number")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
 
 
 def renamed(body: bytes, was: str, model: str) -> bytes | None:

@@ -142,6 +142,19 @@ class KeyConfig(Frozen):
     """True: it may see what all keys do, every deployment and the metrics; default false: its own requests."""
 
 
+class TelemetryConfig(Frozen):
+    """What ``agentroute serve`` keeps or sends on of every call: nothing of prompts and answers."""
+
+    records: str | None = Field(default=None, max_length=1_000, pattern=r"\.jsonl$")
+    """A .jsonl file for one record of each call, relative to this file; default: none."""
+    records_mib: Positive = 64.0
+    """How many MiB it holds before a new one is begun; default 64."""
+    records_kept: int = Field(default=5, strict=True, ge=1, le=10_000)
+    """How many full ones are kept beside it; default 5."""
+    opentelemetry: bool = Field(default=False, strict=True)
+    """True: spans and metrics go to where the OTEL_* variables say, by OTLP over HTTP; default false."""
+
+
 class GatewayConfig(Frozen):
     """What ``agentroute serve`` listens on, and what it takes."""
 

@@ -8,6 +8,7 @@ the router as well (``agentroute.pulse``), which then sends nothing there, and t
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import random
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from agentroute.adapters import adapter
 from agentroute.adapters.base import Adapter, Load
 from agentroute.adapters.prometheus import MAX_BYTES
 from agentroute.errors import BackendError, FailureKind, UsageError
+from agentroute.fleet import Fleet
 from agentroute.patience import Timeout
 from agentroute.portal import Portal
 from agentroute.probe import aconverse
@@ -37,6 +39,8 @@ TIMEOUT_S = 5.0
 AT_ONCE = 64
 """Readings under way at the same time, at most."""
 
+_Key = tuple[str, str | None, str]
+"""An address, the variable of its key, and how it is asked."""
 Endpoint = tuple[str, str]
 """A deployment's name and the base URL of one of its endpoints."""
 
@@ -55,6 +59,8 @@ class _Watched:
 class AsyncWatcher:
     """Watches the endpoints of a router's deployments: ``async with AsyncWatcher(router): ...``.
 
+    Those that it has at each moment: where the router goes by another fleet, so does this within ``interval_s``, and
+    what was read of the servers that stay is kept.
     ``interval_s`` lies between two readings of an endpoint, ``timeout_s`` is the most that one may take. ``wires`` are
     adapters by URL, where a deployment's own is not the one to ask with. Raises ``UsageError`` for times that are none.
     """
@@ -73,17 +79,20 @@ class AsyncWatcher:
                 raise UsageError(f"{name} must be a finite number of seconds above 0, got {value!r}")
         self._router, self._interval_s, self._timeout_s, self._transport = router, interval_s, timeout_s, transport
         self._patience = Timeout(connect_s=timeout_s, read_s=timeout_s)
-        self._watched = _watched(router, wires)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._fleet, self._wires = router.fleet, wires
+        self._watched = _watched(router.fleet, wires, {})
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
+        self._following: asyncio.Task[None] | None = None
         self._client: httpx.AsyncClient | None = None
 
     @property
     def vitals(self) -> dict[Endpoint, Vital]:
         """How every endpoint is, by the readings so far."""
-        return {(name, one.url): one.pulse.vital for one in self._watched for name in one.deployments}
+        return {(name, one.url): one.pulse.vital for one in self._watched.values() for name in one.deployments}
 
     async def look(self) -> None:
         """Read every endpoint once, now."""
+        self._renew()
         async with self._opened() as client:
             places = asyncio.Semaphore(AT_ONCE)
 
@@ -91,17 +100,19 @@ class AsyncWatcher:
                 async with places:
                     await self._read(one, client)
 
-            await asyncio.gather(*(one_by_one(one) for one in self._watched))
+            await asyncio.gather(*(one_by_one(one) for one in self._watched.values()))
 
     async def __aenter__(self) -> Self:
         self._client = self._opened()
-        self._tasks = [asyncio.create_task(self._keep_reading(one, self._client)) for one in self._watched]
+        self._following = asyncio.create_task(self._follow(self._client))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks, self._tasks = self._tasks, []
+        following, self._following = self._following, None
+        tasks = [*self._tasks.values(), *([following] if following else ())]
+        self._tasks = {}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -114,6 +125,26 @@ class AsyncWatcher:
             return httpx.AsyncClient(
                 timeout=silence(self._patience), limits=LIMITS, headers=HEADERS, transport=self._transport
             )
+
+    def _renew(self) -> None:
+        """Watch the fleet that the router has now; one that cannot be watched is said, and the one before stays."""
+        if (fleet := self._router.fleet) is self._fleet:
+            return
+        self._fleet = fleet
+        try:
+            self._watched = _watched(fleet, self._wires, self._watched)
+        except UsageError as problem:
+            logging.getLogger("agentroute").warning("the fleet as it is now is not watched: %s", problem)
+
+    async def _follow(self, client: httpx.AsyncClient) -> None:
+        """Have a task for every address, as long as it is one of the fleet."""
+        while True:
+            self._renew()
+            for key in self._tasks.keys() - self._watched.keys():
+                self._tasks.pop(key).cancel()
+            for key in self._watched.keys() - self._tasks.keys():
+                self._tasks[key] = asyncio.create_task(self._keep_reading(self._watched[key], client))
+            await asyncio.sleep(self._interval_s)
 
     async def _keep_reading(self, one: _Watched, client: httpx.AsyncClient) -> None:
         await asyncio.sleep(self._interval_s * random.random())
@@ -193,17 +224,17 @@ class Watcher:
             portal.close()
 
 
-def _watched(router: Router, wires: Mapping[str, str]) -> list[_Watched]:
-    """Every address once, however many deployments have it."""
-    found: dict[tuple[str, str | None, str], _Watched] = {}
-    for deployment in router.fleet.deployments:
+def _watched(fleet: Fleet, wires: Mapping[str, str], before: Mapping[_Key, _Watched]) -> dict[_Key, _Watched]:
+    """Every address once, however many deployments have it; one that was there ``before`` is the same one."""
+    names: dict[_Key, list[str]] = {}
+    for deployment in fleet.deployments:
         for url in dict.fromkeys(deployment.urls):
-            wire = wires.get(url, deployment.adapter)
-            key = (url, deployment.api_key_env, wire)
-            if key not in found:
-                found[key] = _Watched(url, deployment.api_key_env, adapter(wire))
-            found[key].deployments.append(deployment.name)
-    return list(found.values())
+            key = (url, deployment.api_key_env, wires.get(url, deployment.adapter))
+            names.setdefault(key, []).append(deployment.name)
+    found = {key: before.get(key) or _Watched(key[0], key[1], adapter(key[2])) for key in names}
+    for key, one in found.items():
+        one.deployments = names[key]
+    return found
 
 
 async def _answer(client: httpx.AsyncClient, request: httpx.Request) -> Answer:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 from tenacity import retry, stop_after_delay, wait_fixed
 
+from agentroute.ended import Observer
 from agentroute.fleet import Deployment, Fleet
 from agentroute.gateway.app import Gateway
 from agentroute.gateway.keys import ANYBODY, Keys
@@ -35,14 +37,20 @@ class Served:
         routes: tuple[Route, ...] = (),
         keys: dict[str, dict[str, Any]] | None = None,
         timeout: Timeout | None = None,
+        router: Router | None = None,
+        observers: Sequence[Observer] = (),
         **settings: Any,
     ) -> None:
-        """``keys``: by name what a key may do; its secret is ``sk-NAME``."""
-        self.router = Router(Fleet(deployments), routes=routes)
+        """``keys``: by name what a key may do; its secret is ``sk-NAME``. ``router``: instead of the deployments."""
+        self.router = router or Router(Fleet(deployments), routes=routes)
         declared = [KeyConfig.model_validate({"name": n, "env": n.upper(), **may}) for n, may in (keys or {}).items()]
         kept = Keys(declared, {name.upper(): f"sk-{name}" for name in keys or {}})
         self.gateway = Gateway.of(
-            self.router, keys=kept, settings=GatewayConfig.model_validate(settings), timeout=timeout
+            self.router,
+            keys=kept,
+            settings=GatewayConfig.model_validate(settings),
+            timeout=timeout,
+            observers=observers,
         )
         self._ready = threading.Event()
         self.port = 0

@@ -8,8 +8,9 @@ import pytest
 from fleets import CONFIG, broken, line_of, written
 
 from agentroute.config import Config
-from agentroute.errors import ConfigError
+from agentroute.errors import ConfigError, NoFeasibleDeployment
 from agentroute.router import Router
+from agentroute.state.load import Load
 from agentroute.task import Task
 
 ROUTES = """
@@ -153,12 +154,13 @@ allow = ["small"]
     assert "'batch', 'default' would do" in str(error)
 
 
-def test_a_fallback_with_a_smaller_window_than_all_of_the_route_is_a_mistake(tmp_path: Path) -> None:
+def test_a_fallback_with_a_smaller_window_takes_what_is_short(tmp_path: Path) -> None:
     routes = '\n[routes.long]\nallow = ["one"]\nfallbacks = ["small"]\n[routes.small]\nallow = ["small"]\n'
-    text = fleet_with_a_small_one(tmp_path, routes)
-    error = mistake(tmp_path, text)
-    assert (error.key, error.line) == ("routes.long.fallbacks", line_of(text, "fallbacks"))
-    assert "its longest window is 2,048 tokens, the shortest of this route's own is 40,960" in str(error)
+    router = Router.from_config(written(tmp_path, fleet_with_a_small_one(tmp_path, routes)))
+    router.observe("one", Load(running=0, waiting=0, trouble="dead", said="it is dead"))
+    assert router.decide(Task(context_tokens=2_000, max_output_tokens=48, route="long")).deployment == "small"
+    with pytest.raises(NoFeasibleDeployment, match="one: nothing goes there for now"):
+        router.decide(Task(context_tokens=2_000, max_output_tokens=49, route="long"))
 
 
 @pytest.mark.parametrize("allow", ['["small"]', '["small", "one"]'])

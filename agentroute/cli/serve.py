@@ -37,26 +37,28 @@ def serve(
         raise UsageError(f"there is no {printable(config)}; write one with: agentroute init http://HOST:PORT")
     from agentroute.gateway import serve as serving
     from agentroute.gateway.app import Gateway
+    from agentroute.telemetry.switched import switched_on
 
     live = Reloading(config, on_change=lambda changed: gateway.changed(changed))
     read = live.config
-    gateway = Gateway.from_config(read, live.router)
-    host = host or read.gateway.host
-    if not gateway.keys.required and host not in ("127.0.0.1", "::1", "localhost"):
-        say("warning: no [[keys]] are set, so whoever reaches this address can use the fleet")
-    scheme = "https" if read.gateway.tls_cert else "http"
-    shown = f"[{host}]" if ":" in host else host
+    with switched_on(read.telemetry, config.parent) as observers:
+        gateway = Gateway.from_config(read, live.router, observers=observers)
+        host = host or read.gateway.host
+        if not gateway.keys.required and host not in ("127.0.0.1", "::1", "localhost"):
+            say("warning: no [[keys]] are set, so whoever reaches this address can use the fleet")
+        scheme = "https" if read.gateway.tls_cert else "http"
+        shown = f"[{host}]" if ":" in host else host
 
-    def started(at: int) -> None:
-        say(f"serving on {scheme}://{shown}:{at}/v1; the fleet is shown at {scheme}://{shown}:{at}/")
+        def started(at: int) -> None:
+            say(f"serving on {scheme}://{shown}:{at}/v1; the fleet is shown at {scheme}://{shown}:{at}/")
 
-    serving.log_to_stderr()
-    chosen = read.gateway.port if port is None else port
-    server = serving.server(gateway, host=host, port=chosen, beside=config.parent, started=started)
-    try:
-        with live:
-            serving.run(server)
-    except KeyboardInterrupt:
-        pass
-    except SystemExit:  # uvicorn's, which has said why it cannot listen
-        raise typer.Exit(EXIT_FAILURE) from None
+        serving.log_to_stderr()
+        chosen = read.gateway.port if port is None else port
+        server = serving.server(gateway, host=host, port=chosen, beside=config.parent, started=started)
+        try:
+            with live:
+                serving.run(server)
+        except KeyboardInterrupt:
+            pass
+        except SystemExit:  # uvicorn's, which has said why it cannot listen
+            raise typer.Exit(EXIT_FAILURE) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import get_args
@@ -18,6 +18,7 @@ from starlette.routing import Route as Path
 from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.client import AsyncClient
 from agentroute.config import Config
+from agentroute.ended import Observer
 from agentroute.errors import AgentrouteError, RefusedError
 from agentroute.gateway import page
 from agentroute.gateway.asked import Reader, unknown
@@ -27,13 +28,14 @@ from agentroute.gateway.fleet import FleetView
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Caller, Keys
 from agentroute.gateway.metrics import CONTENT_TYPE, Metrics
+from agentroute.gateway.openapi import document
 from agentroute.gateway.proxy import BUG, LOG, Means, Proxy, log_bug
 from agentroute.gateway.records import Records
-from agentroute.gateway.watching import Watch
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, endpoint_of
 from agentroute.router import Router
 from agentroute.tables import GatewayConfig
+from agentroute.watch import AsyncWatcher
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -49,7 +51,7 @@ class Gateway:
     keys: Keys
     settings: GatewayConfig
     client: AsyncClient
-    watch: Watch
+    watch: AsyncWatcher
     served: Served
     records: Records
     reader: Reader
@@ -63,10 +65,11 @@ class Gateway:
         keys: Keys | None = None,
         settings: GatewayConfig | None = None,
         timeout: Timeout | None = None,
+        observers: Sequence[Observer] = (),
     ) -> Gateway:
-        """A gateway before ``router``; without ``keys`` anybody may come in."""
-        served, records, watch = Served(router), Records(Metrics()), Watch(router)
-        client = AsyncClient(router, timeout=timeout)
+        """A gateway before ``router``; without ``keys`` anybody may come in. ``observers`` are told of every call."""
+        served, records, watch = Served(router), Records(Metrics()), AsyncWatcher(router)
+        client = AsyncClient(router, timeout=timeout, observers=(records, *observers))
         return cls(
             router,
             keys or Keys(()),
@@ -75,22 +78,21 @@ class Gateway:
             watch,
             served,
             records,
-            Reader(router, served, client._means.counting),
+            Reader(router, served, client.counting),
             FleetView(router, watch, served),
         )
 
     @classmethod
-    def from_config(cls, config: Config, router: Router) -> Gateway:
+    def from_config(cls, config: Config, router: Router, *, observers: Sequence[Observer] = ()) -> Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
-        return cls.of(router, keys=Keys(config.keys), settings=config.gateway)
+        return cls.of(router, keys=Keys(config.keys), settings=config.gateway, observers=observers)
 
     def changed(self, config: Config) -> None:
-        """Go by the keys of another configuration, and watch its fleet: the router goes by it already.
+        """Go by the keys of another configuration: the router goes by it already.
 
-        Where to listen, TLS and the limits of bodies stay as they are. Raises ``UsageError`` for a key that is not set;
-        the keys stay as they are then.
+        Where to listen, TLS, the limits of bodies and what is recorded stay as they are. Raises ``UsageError`` for a
+        key that is not set; the keys stay as they are then.
         """
-        self.watch.changed()
         guarded_before = self.keys.required
         self.keys.replace(config.keys)
         if guarded_before and not self.keys.required:
@@ -110,6 +112,7 @@ class Gateway:
                 Path("/health", _health),
                 Path("/ready", self._ready),
                 Path("/metrics", self._metrics),
+                Path("/openapi.json", self._openapi),
                 *(Path(path, page.serve) for path in page.FILES),
             ],
             exception_handlers={
@@ -165,6 +168,9 @@ class Gateway:
     async def _ready(self, request: Request) -> Response:
         up, ready = self.view.up(), self.view.up() > 0
         return JSONResponse({"ready": ready, "endpoints_up": up}, status_code=200 if ready else 503)
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(await asyncio.to_thread(document, PATHS, keyed=self.keys.required))
 
     async def _metrics(self, request: Request) -> Response:
         self._caller(request, admin=True)

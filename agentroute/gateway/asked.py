@@ -10,6 +10,7 @@ from agentroute.answers import ErrorAnswer, of_error, refusal
 from agentroute.counting import Counting
 from agentroute.errors import RefusedError, UnknownNameError, UsageError
 from agentroute.gateway.catalogue import Served
+from agentroute.gateway.fields import check
 from agentroute.gateway.keys import Caller
 from agentroute.hints import from_headers, from_metadata, route_of, task_of
 from agentroute.payload import EndpointName, read_body
@@ -46,6 +47,7 @@ class Reader:
     ) -> Asked:
         """What is asked for; raises ``UsageError`` for what makes no sense, ``RefusedError`` for what one may not."""
         parsed = _parsed(body)
+        check(endpoint, parsed)
         said, metadata = from_metadata(parsed)
         hint = from_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers).over(said)
         model = parsed.get("model")
@@ -91,7 +93,7 @@ def unknown(model: str, names: Iterable[str]) -> ErrorAnswer:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        return read_body(body)
+        return read_body(body, strictly=True)
     except UsageError as problem:
         raise RefusedError(refusal(400, str(problem), code="invalid_json")) from None
 

@@ -13,12 +13,11 @@ from agentroute.gateway.catalogue import Served
 from agentroute.gateway.keys import Caller
 from agentroute.gateway.metrics import Gauges, Labels
 from agentroute.gateway.plain import plain
-from agentroute.gateway.watching import Watch
 from agentroute.profile import Profile
 from agentroute.pulse import Vital
 from agentroute.router import Router
 from agentroute.task import Task
-from agentroute.watch import Endpoint
+from agentroute.watch import AsyncWatcher, Endpoint
 
 _LEAST = Task(context_tokens=1, max_output_tokens=1)
 """What is decided to learn how full the pools are."""
@@ -27,7 +26,7 @@ _LEAST = Task(context_tokens=1, max_output_tokens=1)
 class FleetView:
     """What a router, its watcher and its profiles say of every deployment."""
 
-    def __init__(self, router: Router, watch: Watch, served: Served) -> None:
+    def __init__(self, router: Router, watch: AsyncWatcher, served: Served) -> None:
         self._router, self._watch, self._served = router, watch, served
 
     def of(self, caller: Caller) -> dict[str, Any]:

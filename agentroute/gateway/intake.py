@@ -16,16 +16,23 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BODY_S = 60.0
 """A body must be whole after so many seconds: a caller that trickles it would hold a connection for ever. Assumed."""
 
+_JSON = (b"application/json", b"")
+
 
 async def body_of(scope: Scope, receive: Receive, most: int, *, within_s: float = BODY_S) -> bytes:
     """The whole body of a request, of at most ``most`` bytes.
 
-    Raises ``RefusedError`` (413, 408), or ``ConnectionAbortedError`` where the caller goes away. What says its length
-    is refused before any of it is read; what does not, as soon as it is longer.
+    Raises ``RefusedError`` (413, 408, 415), or ``ConnectionAbortedError`` where the caller goes away. What says its
+    length is refused before any of it is read; what does not, as soon as it is longer. What says that it is no JSON is
+    refused, too: a browser sends a text, or a form, for any page to any address, and asks first about JSON alone.
     """
     for name, value in scope["headers"]:
         if name == b"content-length" and (not value.isdigit() or int(value) > most):
             raise RefusedError(too_large(most))
+        if name == b"content-type" and value.partition(b";")[0].strip().lower() not in _JSON:
+            raise RefusedError(refusal(415, "the body must be application/json", code="unsupported_media_type"))
+        if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise RefusedError(refusal(415, "the body must not be compressed", code="unsupported_media_type"))
     try:
         async with asyncio.timeout(within_s):
             return await _read(receive, most)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS_S = (
@@ -105,13 +106,13 @@ class Metrics:
             self.output.add(where, output_tokens)
 
     def text(self, gauges: Gauges) -> str:
-        """All of it, with the gauges of this moment."""
+        """All of it, with the gauges of this moment; one that is no number is not known."""
         lines: list[str] = []
         for one in (self.requests, self.took, self.ttft, self.predicted, self.output):
             lines += [f"# HELP {one.name} {one.text}", f"# TYPE {one.name} {one.kind}", *one.lines()]
         for name, text, labels, values in gauges:
             lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
-            lines += [f"{name}{braced(labels, of)} {number(value)}" for of, value in values]
+            lines += [f"{name}{braced(labels, of)} {number(value)}" for of, value in values if isfinite(value)]
         return "\n".join(lines) + "\n"
 
 

@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
-from agentroute.client import AsyncClient, Reply
-from agentroute.decision import Decision
+from agentroute.client import AsyncClient
 from agentroute.errors import AgentrouteError, RefusedError
 from agentroute.gateway.asked import Asked, Reader
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
@@ -121,6 +120,7 @@ class Proxy:
         """Answer one request."""
         began, way = time.perf_counter(), Way(send, request_id(scope["headers"]))
         record = Record(id=way.id, at=time.time(), endpoint=self._endpoint)
+        self._means.records.begin(record)
         try:
             await self._answer(scope, receive, way, record)
         except RefusedError as refused:
@@ -152,8 +152,7 @@ class Proxy:
         with means.keys.in_flight(caller):
             body = await body_of(scope, receive, means.max_body_bytes)
             asked = means.reader.read(body, headers, caller, self._endpoint)
-            record.model, record.route = asked.model, asked.task.route
-            record.context_tokens = asked.task.context_tokens
+            record.model = asked.model
             async with until_gone(receive):
                 last = await self._pass_on(asked, way, record)
         # Only now: whoever has the last byte may go at once, and would be taken for one who broke off.
@@ -166,7 +165,7 @@ class Proxy:
             asked.body, endpoint=self._endpoint, task=asked.task, retried=asked.retried, parsed=asked.parsed
         ) as answer:
             told = decision_headers(answer.decision)
-            _decided(record, answer.decision, told)
+            _decided(record, told)
             way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}
             if not asked.streaming:
                 body = b"".join([chunk async for chunk in answer])
@@ -174,7 +173,6 @@ class Proxy:
                 body = b""
                 await way.begin(200, {**way.headers, "cache-control": "no-store"})
                 await way.pieces(answer)
-            _seen(record, answer.reply)
             return body
 
 
@@ -220,20 +218,13 @@ async def _failed(way: Way, record: Record, answer: ErrorAnswer) -> None:
     record.status, record.outcome = answer.status, str(answer.error["code"] or "bad_request")
     if record.reason is None:
         record.reason = record.outcome
-    deployment = answer.headers.get("x-agentroute-deployment")
-    if record.deployment is None:
-        record.deployment = deployment
     await way.fail(answer)
 
 
-def _decided(record: Record, decision: Decision, told: Mapping[str, str]) -> None:
-    """Note the decision as the headers tell it: working it out a second time would take as long as deciding."""
+def _decided(record: Record, told: Mapping[str, str]) -> None:
+    """Note why, as the headers tell it: working it out a second time would take as long as deciding."""
     predicted = told.get("x-agentroute-predicted-ttft-ms")
-    record.deployment, record.reason = decision.deployment, told["x-agentroute-reason"]
-    record.ttft_predicted_ms = None if predicted is None else float(predicted)
-
-
-def _seen(record: Record, reply: Reply | None) -> None:
-    if reply is not None:
-        record.output_tokens = reply.usage.completion_tokens
-        record.ttft_ms = None if reply.seen.ttft_s is None else reply.seen.ttft_s * 1_000.0
+    record.reason, record.ttft_predicted_ms = (
+        told["x-agentroute-reason"],
+        None if predicted is None else float(predicted),
+    )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -67,7 +69,16 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 def run(server: uvicorn.Server) -> None:
-    """Serve until told to stop, in uvloop's event loop where that is installed (the extra ``gateway`` brings it)."""
+    """Serve until told to stop, in uvloop's event loop where that is installed (the extra ``gateway`` brings it).
+
+    Raises ``KeyboardInterrupt`` where that is before it serves.
+    """
+
+    def told(signum: int, frame: FrameType | None) -> None:
+        if not server.should_exit:  # else it is uvicorn's, which raises once more what it has ended by
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, told)
     made = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
     with asyncio.Runner(loop_factory=made) as runner:
         runner.run(server.serve())

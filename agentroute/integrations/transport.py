@@ -215,7 +215,7 @@ class Routing:
             parsed,
             hint,
             endpoint=asked.endpoint,
-            counting=client._means.counting,
+            counting=client.counting,
             route=client.router.routes.get(hint.route or "default"),
         )
         return client.forward(body, endpoint=asked.endpoint, task=task, retried=hint.retried, parsed=parsed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Any
 
@@ -188,6 +189,15 @@ def test_labels_are_capped_and_escaped() -> None:
     assert told['agentroute_requests_total{route="other",deployment="other",outcome="other"}'] == 50
     assert told['agentroute_requests_total{route="r1",deployment="d",outcome="ok"}'] == 2
     assert 'agentroute_request_duration_seconds_count{route="a\\"b\\\\c\\nd",deployment="e"} 1' in text
+
+
+def test_a_gauge_that_is_no_number_is_not_known() -> None:
+    values = [(("a",), math.nan), (("b",), math.inf), (("c",), 0.25), (("d",), 3.0)]
+    told = metrics_of(Metrics().text([("agentroute_kv_used_ratio", "KV.", ("deployment",), values)]))
+    assert told == {
+        'agentroute_kv_used_ratio{deployment="c"}': 0.25,
+        'agentroute_kv_used_ratio{deployment="d"}': 3.0,
+    }
 
 
 def test_buckets_hold_all_that_is_below_their_edge() -> None:

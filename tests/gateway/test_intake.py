@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from gateways import HELLO, Served
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import Server, answers, deployment
+from servers import Asked, Server, answers, deployment
 
 from agentroute.errors import RefusedError
-from agentroute.gateway import intake
+from agentroute.gateway import intake, proxy
 from agentroute.gateway.intake import body_of
 from agentroute.gateway.proxy import request_id
 
@@ -107,6 +108,31 @@ def test_a_caller_that_trickles_is_let_go_of(monkeypatch: pytest.MonkeyPatch) ->
             said += piece
     assert said.startswith(b"HTTP/1.1 408 ")
     assert b"body_timeout" in said
+
+
+def test_a_caller_that_takes_nothing_of_its_answer_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "SEND_S", 0.3)
+    left = threading.Event()
+    piece = json.dumps({"choices": [{"index": 0, "delta": {"content": "x" * 60_000}}]})
+
+    def pours(connection: socket.socket, asked: Asked) -> None:
+        if asked.method == "POST":
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            try:
+                while True:
+                    connection.sendall(b"data: " + piece.encode() + b"\n\n")
+            except OSError:
+                left.set()
+
+    with (
+        Server(pours) as upstream,
+        Served(deployment(upstream.url, adapter="openai")) as served,
+        socket.create_connection(("127.0.0.1", served.port)) as slow,
+    ):
+        body = json.dumps(HELLO | {"stream": True}).encode()
+        slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        assert left.wait(20.0)  # the server's connection was closed
+        assert served.ended()[0]["outcome"] == "not_taken"
 
 
 @pytest.mark.parametrize("given_", [b"req-1.a_B", b"x" * 100])

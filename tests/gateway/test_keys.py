@@ -157,6 +157,38 @@ def test_a_hint_opens_no_other_route(
 
 
 @pytest.mark.parametrize(
+    ("route", "hint", "priority"),
+    [
+        ("batch", "interactive", "batch"),
+        ("batch", None, None),
+        ("interactive", "batch", "batch"),
+        ("agent", "interactive", "agent"),
+        (None, "interactive", "interactive"),
+    ],
+)
+def test_a_hint_does_not_go_before_what_its_route_says(
+    fleet: tuple[Deployment, ...], route: Any, hint: str | None, priority: str | None
+) -> None:
+    headers = [(b"x-agentroute-priority", hint.encode())] if hint else []
+    with Served(*fleet, routes=(Route(name="night", priority=route),)) as served:
+        body = json.dumps(HELLO | {"model": "auto:night"}).encode()
+        assert served.gateway.reader.read(body, headers, ANYBODY).task.priority == priority
+
+
+@pytest.mark.parametrize(
+    ("headers", "least"),
+    [({"x-agentroute-max-cost-usd": "1e6"}, None), ({"x-agentroute-deadline-s": "1e6"}, 1e-3)],
+)
+def test_a_hint_raises_no_budget_and_no_deadline_of_its_route(headers: dict[str, str], least: float | None) -> None:
+    route = Route(name="tight", max_cost_usd=1e-9, deadline_s=least)
+    with Served(deployment(None), routes=(route,)) as served:
+        body = HELLO | {"model": "auto:tight"}
+        plain, hinted = (served.client.post("/v1/agentroute/decide", json=body, headers=more) for more in ({}, headers))
+    assert plain.status_code == hinted.status_code == 422
+    assert plain.json() == hinted.json()
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"x-agentroute-deployment": "dear"},
