@@ -5,21 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 from servers import Asked, Server, answers
-
-CONFIG = """
-[[deployments]]
-name = "here"
-profile = "qwen3-32b/vllm-h100-tp4"
-base_url = "{url}/v1"
-served_model = "played"
-
-[routes.default]
-deadline_s = 600
-"""
 
 
 class Played(Server):
@@ -32,12 +20,6 @@ class Played(Server):
     def bodies(self) -> list[dict[str, Any]]:
         """What was asked, in order."""
         return [json.loads(asked.body) for asked in self.asked if asked.body]
-
-    def config(self, folder: Path) -> Path:
-        """A configuration whose only deployment it is."""
-        path = folder / "agentroute.toml"
-        path.write_text(CONFIG.format(url=self.url))
-        return path
 
 
 def _played(connection: socket.socket, asked: Asked) -> None:

@@ -15,7 +15,8 @@ def weather(city: str) -> str:
 
 def main(url: str, key: str) -> None:
     """Ask, and tell the answer."""
-    dspy.configure(lm=dspy.LM("openai/auto", api_base=url, api_key=key))
+    lm = dspy.LM("openai/auto", api_base=url, api_key=key)
+    dspy.configure(lm=lm)
     agent = dspy.ReAct("question -> answer", tools=[weather])
     print(agent(question="How is the weather in Paris?").answer)
 
