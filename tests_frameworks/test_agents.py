@@ -31,7 +31,8 @@ KEY = "sk-team"
 @pytest.fixture(scope="session")
 def llama() -> Iterator[EmbeddedServer]:
     """A real server whose small model is shown how to call a tool."""
-    with EmbeddedServer(jinja_template=Path(__file__).with_name("shots.jinja"), temperature=0) as server:
+    shots = Path(__file__).with_name("shots.jinja")
+    with EmbeddedServer(jinja_template=shots, temperature=0) as server:
         yield server
 
 
