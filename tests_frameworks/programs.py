@@ -50,8 +50,8 @@ QUIET = {
 """So that the frameworks talk to nobody but the models."""
 
 
-def run(path: Path, *args: Any, home: Path) -> str:
-    """The last line that a program prints; what it keeps in its user's home it keeps in ``home``."""
+def run(path: Path, *args: Any, home: Path) -> list[str]:
+    """The lines that a program prints; what it keeps in its user's home it keeps in ``home``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "DSPY_", "CREWAI_"))}
     ran = subprocess.run(
         [sys.executable, path, *map(str, args)],
@@ -61,7 +61,7 @@ def run(path: Path, *args: Any, home: Path) -> str:
         env={**kept, **QUIET, "HOME": str(home), "OPENAI_API_KEY": "theirs"},
     )
     assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip().splitlines()[-1]
+    return [line.strip() for line in ran.stdout.splitlines()]
 
 
 def example(name: str) -> Path:

@@ -58,7 +58,7 @@ def test_every_example_is_tried() -> None:
 def test_an_agent_calls_its_tool_and_answers(name: str, tmp_path: Path) -> None:
     path = example(name)
     with Played() as server, routed(name, server.url, "played", tmp_path) as told:
-        assert run(path, *told, home=tmp_path) == "The tool said: It is sunny in Paris."
+        assert "The tool said: It is sunny in Paris." in run(path, *told, home=tmp_path)
     asked = [asked for asked in server.asked if asked.body]
     assert [one.target for one in asked] == ["/v1/chat/completions"] * NEEDS[name].steps
     first, second = server.bodies[:2]
