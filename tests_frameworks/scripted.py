@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
-from pathlib import Path
 from typing import Any
 
 from servers import Asked, Server, answers
-
-CONFIG = """
-[[deployments]]
-name = "here"
-profile = "qwen3-32b/vllm-h100-tp4"
-base_url = "{url}/v1"
-served_model = "played"
-
-[routes.default]
-deadline_s = 600
-"""
 
 
 class Played(Server):
@@ -31,12 +20,6 @@ class Played(Server):
     def bodies(self) -> list[dict[str, Any]]:
         """What was asked, in order."""
         return [json.loads(asked.body) for asked in self.asked if asked.body]
-
-    def config(self, folder: Path) -> Path:
-        """A configuration whose only deployment it is."""
-        path = folder / "agentroute.toml"
-        path.write_text(CONFIG.format(url=self.url))
-        return path
 
 
 def _played(connection: socket.socket, asked: Asked) -> None:
@@ -52,6 +35,8 @@ def _played(connection: socket.socket, asked: Asked) -> None:
         name = tools[0]["function"]["name"]
         call = {"name": name, "arguments": json.dumps({"city": "Paris"})}
         message["tool_calls"] = [{"id": "call_1", "type": "function", "function": call}]
+    elif "[[ ## completed ## ]]" in body["messages"][0]["content"]:
+        message["content"] = _in_fields(body["messages"][-1]["content"])
     else:
         message["content"] = "There was no tool."
     reason = "tool_calls" if message.get("tool_calls") else "stop"
@@ -64,3 +49,15 @@ def _played(connection: socket.socket, asked: Asked) -> None:
         "usage": {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25},
     }
     return answers(json.dumps(answer))(connection, asked)
+
+
+def _in_fields(said: str) -> str:
+    """What DSPy wants to read, whose tools and answers are named fields of a text."""
+    observation = re.search(r"\[\[ ## observation_0 ## ]]\n(.*)", said)
+    if "next_tool_name" not in said:
+        fields = {"reasoning": "The tool knows.", "answer": f"The tool said: {observation[1] if observation else None}"}
+    elif observation:
+        fields = {"next_thought": "It is known.", "next_tool_name": "finish", "next_tool_args": "{}"}
+    else:
+        fields = {"next_thought": "A tool.", "next_tool_name": "weather", "next_tool_args": '{"city": "Paris"}'}
+    return "\n\n".join(f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items())

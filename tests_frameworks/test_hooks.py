@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from scripted import Played
 
+from agentroute.client import AsyncClient
 from agentroute.errors import UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.profile import Engine, Profile
@@ -54,10 +55,14 @@ def test_pydantic_ai_tells_each_step_of_a_conversation(router: Watched) -> None:
     agents = pytest.importorskip("pydantic_ai")
     from agentroute.integrations.pydantic_ai import routed
 
-    agent = agents.Agent(tools=[weather], capabilities=[routed(router, "tools")])
-    first = agent.run_sync(QUESTION)
-    assert first.output == ANSWER
-    agent.run_sync("And now?", message_history=first.all_messages())
+    async def run() -> str:
+        async with AsyncClient(router) as client:
+            agent = agents.Agent(tools=[weather], capabilities=[routed(client, "tools")])
+            first = await agent.run(QUESTION)
+            await agent.run("And now?", message_history=first.all_messages())
+            return str(first.output)
+
+    assert asyncio.run(run()) == ANSWER
     assert [task.step for task in router.tasks] == [1, 2, 3]
     assert len({task.session_id for task in router.tasks}) == 1
     assert {task.route for task in router.tasks} == {"tools"}
@@ -68,9 +73,31 @@ def test_pydantic_ai_takes_a_model_for_one_run(router: Watched) -> None:
     agents = pytest.importorskip("pydantic_ai")
     from agentroute.integrations.pydantic_ai import routed_model
 
-    agent = agents.Agent("test", tools=[weather])
-    assert agent.run_sync(QUESTION, model=routed_model(router, "tools")).output == ANSWER
+    async def run() -> str:
+        async with AsyncClient(router) as client:
+            agent = agents.Agent("test", tools=[weather])
+            return str((await agent.run(QUESTION, model=routed_model(client, "tools"))).output)
+
+    assert asyncio.run(run()) == ANSWER
     assert [task.route for task in router.tasks] == ["tools", "tools"]
+
+
+def test_pydantic_ai_leaves_our_client_open(router: Watched) -> None:
+    agents = pytest.importorskip("pydantic_ai")
+    from agentroute.integrations.pydantic_ai import routed_model
+
+    async def run() -> list[str]:
+        model = routed_model(router)
+        answers = []
+        for _ in range(2):
+            async with agents.Agent(model, tools=[weather]) as agent:
+                answers.append((await agent.run(QUESTION)).output)
+        assert not model.client.is_closed()
+        await model.client.close()
+        assert model.client.is_closed()
+        return answers
+
+    assert asyncio.run(run()) == [ANSWER, ANSWER]
 
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])

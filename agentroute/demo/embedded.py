@@ -42,8 +42,8 @@ class EmbeddedServer:
 
     ``ctx`` is the KV memory in tokens: split evenly over ``slots`` unless ``unified``, when every slot may use all of
     it. ``embeddings`` lets it embed texts, too. ``threads`` computes with so many threads; one leaves the other cores
-    free. ``jinja_template`` replaces the model's chat template (the built-in one has no tools). ``start_s`` is how long
-    it may take to answer.
+    free. ``jinja_template`` replaces the model's chat template (the built-in one has no tools). ``temperature`` is that
+    of requests that name none; 0 always takes the likeliest token. ``start_s`` is how long it may take to answer.
 
     Used as a context manager. Raises ``UsageError`` when a package is missing and ``BackendError`` (unavailable) when
     the server does not come up.
@@ -59,6 +59,7 @@ class EmbeddedServer:
         embeddings: bool = False,
         port: int = 0,
         jinja_template: Path | None = None,
+        temperature: float | None = None,
         start_s: float = 60.0,
     ) -> None:
         if min(ctx, slots, threads) < 1:
@@ -71,6 +72,7 @@ class EmbeddedServer:
         command += ["--unified"] if unified else []
         command += ["--embeddings"] if embeddings else []
         command += ["--jinja-template", str(jinja_template)] if jinja_template else []
+        command += [] if temperature is None else ["--temperature", str(temperature)]
         # -P: nothing in the current folder can stand in for a module that the server imports.
         self._command = [sys.executable, "-P", "-m", "agentroute.demo.server", *command]
 

@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--embeddings", action="store_true", help="embed texts, by the mean over their tokens")
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
     parser.add_argument("--jinja-template", type=Path, help="a chat template instead of the model's own")
+    parser.add_argument("--temperature", type=float, help="of requests that name none")
     arguments = parser.parse_args()
     # Before the server starts: a signal that comes while the model loads must end it, too.
     stop = threading.Event()
@@ -65,6 +66,8 @@ def serve(arguments: argparse.Namespace, stop: threading.Event) -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = arguments.threads
     if arguments.jinja_template:
         params.chat_template = arguments.jinja_template.read_text(encoding="utf-8")
+    if arguments.temperature is not None:
+        params.sampling.temp = arguments.temperature
     server = xllamacpp.Server(params)
     _stop_on_signals(stop)  # again: llama.cpp has put a handler of its own on SIGINT
     print("LISTENING", server.listening_address, flush=True)

@@ -8,7 +8,7 @@ import sys
 from langchain.agents import create_agent
 
 from agentroute import Router
-from agentroute.integrations.langchain import Routed
+from agentroute.integrations.langchain import Routed, routed_chat_model
 
 
 def weather(city: str) -> str:
@@ -18,8 +18,8 @@ def weather(city: str) -> str:
 
 def main(config: str) -> None:
     """Ask, and tell the answer."""
-    routed = Routed(Router.from_config(config))
-    agent = create_agent(routed.model, tools=[weather], middleware=[routed])
+    router = Router.from_config(config)
+    agent = create_agent(routed_chat_model(router), tools=[weather], middleware=[Routed(router)])
     done = agent.invoke({"messages": [{"role": "user", "content": "How is the weather in Paris?"}]})
     print(done["messages"][-1].content)
 

@@ -20,13 +20,12 @@ def weather(city: str) -> str:
 
 async def main(config: str) -> None:
     """Ask, and tell the answer."""
-    models = RoutedModels(Router.from_config(config))
+    router = Router.from_config(config)
+    run_config = RunConfig(model_provider=RoutedModels(router), tracing_disabled=True)
     agent = Agent(name="weather", tools=[weather])
-    done = await Runner.run(
-        agent, "How is the weather in Paris?", run_config=RunConfig(model_provider=models, tracing_disabled=True)
-    )
+    done = await Runner.run(agent, "How is the weather in Paris?", run_config=run_config)
     print(done.final_output)
-    await models.aclose()
+    await run_config.model_provider.aclose()
 
 
 if __name__ == "__main__":

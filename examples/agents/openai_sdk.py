@@ -26,7 +26,8 @@ def weather(city: str) -> str:
 
 def main(config: str) -> None:
     """Ask, call the tool, and tell the answer."""
-    client = openai_client(Router.from_config(config))
+    router = Router.from_config(config)
+    client = openai_client(router)
     messages: list[dict[str, object]] = [{"role": "user", "content": "How is the weather in Paris?"}]
     with hint(session_id="weather", deadline_s=60):
         while True:

@@ -18,7 +18,8 @@ def weather(city: str) -> str:
 
 def main(config: str) -> None:
     """Ask, and tell the answer."""
-    agent = Agent(tools=[weather], capabilities=[routed(Router.from_config(config))])
+    router = Router.from_config(config)
+    agent = Agent(tools=[weather], capabilities=[routed(router)])
     print(agent.run_sync("How is the weather in Paris?").output)
 
 
