@@ -29,15 +29,16 @@ class Baseline:
         self.in_flight[chosen] += 1
         return [Placement(request, chosen)]
 
-    def answers(self, request: Request, now: float) -> None:
+    def answers(self, request: Request, now: float) -> Iterable[Placement]:
         """Nothing is made of it."""
+        return []
 
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         assert result.server is not None
         self.in_flight[result.server] -= 1
         return []
 
-    def given_up(self, request: Request, now: float) -> None:
+    def given_up(self, request: Request, now: float) -> Iterable[Placement]:
         raise AssertionError("nothing is held back")
 
     def observe(self, gauges: Sequence[Gauges], now: float) -> Iterable[Placement]:

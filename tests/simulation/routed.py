@@ -92,10 +92,11 @@ class Routed:
                 self._place(request, self.router.decide(task).deployment)
         return self._drain()
 
-    def answers(self, request: Request, now: float) -> None:
+    def answers(self, request: Request, now: float) -> Iterable[Placement]:
         self.now = now
         if self.rules.feedback and (lease := self._leases.get(request.number)) is not None:
             lease.first_token()
+        return self._drain()
 
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         self.now = now
@@ -104,10 +105,11 @@ class Routed:
             lease.settle(outcome_of(request, result, self.rules), after_s=CANCEL_S if call.aborted else 0.0)
         return self._drain()
 
-    def given_up(self, request: Request, now: float) -> None:
+    def given_up(self, request: Request, now: float) -> Iterable[Placement]:
         self.now = now
         if (ticket := self._tickets.pop(request.number, None)) is not None:
             ticket.cancel()
+        return self._drain()
 
     def observe(self, gauges: Sequence[Gauges], now: float) -> Iterable[Placement]:
         self.now = now

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
 import pytest
-from simulation.baselines import BASELINES
+from simulation.baselines import BASELINES, LeastInFlight
+from simulation.engine import Server
 from simulation.grounds import GROUNDS, Ground, measured, profiles
 from simulation.measure import run
 from simulation.routed import Rules, routed
 from simulation.trace import KINDS, Mix, Request, requests_per_agent, trace
-from simulation.world import World
+from simulation.world import Placement, World
 
 
 def chain(first: Request) -> list[Request]:
@@ -56,6 +60,34 @@ def test_every_request_comes_to_one_end(ground: Ground) -> None:
             assert r.ended_at <= r.asked_at + r.request.give_up_s + 1e-9
             assert r.e2e_s is not None or not r.kept
         assert all(engine.used_blocks == 0 and not engine.running and not engine.waiting for engine in world.engines)
+
+
+class OneGivesWay(LeastInFlight):
+    """Holds everything back until somebody gives up, whose place the next one has."""
+
+    def __init__(self, servers: Sequence[Server], seed: int) -> None:
+        super().__init__(servers, seed)
+        self.held: list[Request] = []
+
+    def arrive(self, request: Request, now: float) -> Iterable[Placement]:
+        self.held.append(request)
+        return ()
+
+    def given_up(self, request: Request, now: float) -> Iterable[Placement]:
+        self.held.remove(request)
+        next_one, self.held = self.held[:1], self.held[1:]
+        self.in_flight[0] += len(next_one)
+        return [Placement(one, 0) for one in next_one]
+
+
+def test_who_gives_up_makes_room_for_the_next_at_once() -> None:
+    ground = GROUNDS[0]
+    (_, one), (_, other), *_ = trace(ground.mix, 10.0, 30.0, 5)
+    first = replace(one, next=None, give_up_s=1.0)
+    second = replace(other, next=None, give_up_s=1_000.0)
+    results = World(ground.true, OneGivesWay(ground.true, 1)).run([(0.0, first), (0.5, second)])
+    assert [result.placed_at for result in results] == [None, 1.0]
+    assert results[1].e2e_s is not None
 
 
 @pytest.mark.parametrize("name", ["agentroute", *BASELINES])

@@ -37,13 +37,13 @@ class Policy(Protocol):
     def arrive(self, request: Request, now: float) -> Iterable[Placement]:
         """A request has come."""
 
-    def answers(self, request: Request, now: float) -> None:
+    def answers(self, request: Request, now: float) -> Iterable[Placement]:
         """The first token of a request has come."""
 
     def ended(self, request: Request, result: Result, now: float) -> Iterable[Placement]:
         """A request that was placed has ended, or its agent has given it up."""
 
-    def given_up(self, request: Request, now: float) -> None:
+    def given_up(self, request: Request, now: float) -> Iterable[Placement]:
         """A request that was never placed is no longer wanted."""
 
     def observe(self, gauges: Sequence[Gauges], now: float) -> Iterable[Placement]:
@@ -161,15 +161,15 @@ class World:
             if is_end:
                 self._ended(self._by_call.pop(call))
             else:
-                self._policy.answers(self._by_call[call].request, at)
+                self._place(self._policy.answers(self._by_call[call].request, at))
 
     def _gives_up(self, result: Result) -> None:
         if result.ended_at is not None:
             return
         if result.call is None or result.server is None:
             result.ended_at = self.now
-            self._policy.given_up(result.request, self.now)
             self._follow(result.request)
+            self._place(self._policy.given_up(result.request, self.now))
         else:
             self.engines[result.server].abort(result.call, self.now)
             self._wake(result.server)
