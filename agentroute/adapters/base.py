@@ -137,17 +137,16 @@ class Served:
     window: int | None = None
     """Tokens that prompt and answer of one request may have together."""
     pool_tokens: int | None = None
-    """Tokens that one KV memory holds."""
+    """Tokens that requests can have of one KV memory."""
     priority: PriorityOrder | None = None
     """Which values of ``priority`` it serves first; ``None``: it is not known to schedule by priority at all."""
 
     @classmethod
     def of(cls, profile: Profile) -> Served:
         """What a profile says of it."""
-        limits = profile.limits
+        limits, pool = profile.limits, profile.pool
         if limits is None:
             return cls()
-        pool = limits.kv_pool
         return cls(limits.max_model_len, pool.tokens if pool is not None else None, limits.priority)
 
 
