@@ -76,7 +76,9 @@ class Reader:
             text = f"this key may not use the route {route!r}; it may use: {allowed}"
             raise RefusedError(refusal(403, text, kind="permission_error", code="route_not_allowed"))
         if route not in self.router.routes:
-            raise RefusedError(unknown(model if route_of(model) else route, self.served.names(caller)))
+            if route_of(model) == route:
+                raise RefusedError(unknown(model, self.served.names(caller)))
+            raise UnknownNameError("route", route, filter(caller.may, self.router.routes))  # of a hint
         return route
 
     def _serving(self, model: str, caller: Caller) -> frozenset[str]:
@@ -102,5 +104,6 @@ def _apart(task: Task, caller: Caller) -> Task:
     """The task with its conversations under the caller's name: nobody joins a conversation of another key."""
     if caller.name is None or (task.session_id is None and task.parent_session_id is None):
         return task
-    own, parent = (f"{caller.name}/{id_}" if id_ else None for id_ in (task.session_id, task.parent_session_id))
+    # No name of a key holds a bar, so that no two keys and conversations come to the same.
+    own, parent = (f"{caller.name}|{id_}" if id_ else None for id_ in (task.session_id, task.parent_session_id))
     return replace(task, session_id=own, parent_session_id=parent)

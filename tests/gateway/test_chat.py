@@ -103,6 +103,14 @@ def test_an_unknown_model_is_an_error_of_the_api(model: str, hint: str) -> None:
     assert error["message"] == f"there is no model {model!r}; {hint}"
 
 
+@pytest.mark.parametrize("model", ["auto", "smollm2-135m"])
+def test_an_unknown_route_of_a_hint_is_called_a_route(model: str) -> None:
+    with Served(deployment("http://127.0.0.1:9")) as served:
+        answer = served.chat(model=model, headers={"x-agentroute-route": "nightly"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == "there is no route 'nightly'; known: default"
+
+
 @pytest.mark.parametrize(
     "body",
     [
