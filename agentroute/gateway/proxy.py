@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
 from agentroute.client import AsyncClient
-from agentroute.errors import AgentrouteError, RefusedError
+from agentroute.errors import AgentrouteError, NoFeasibleDeployment, RefusedError
 from agentroute.gateway.asked import Asked, Reader
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Keys
@@ -153,8 +153,11 @@ class Proxy:
             body = await body_of(scope, receive, means.max_body_bytes)
             asked = means.reader.read(body, headers, caller, self._endpoint)
             record.model = asked.model
-            async with until_gone(receive):
-                last = await self._pass_on(asked, way, record)
+            try:
+                async with until_gone(receive):
+                    last = await self._pass_on(asked, way, record)
+            except NoFeasibleDeployment as error:
+                raise RefusedError(of_error(error, visible=means.reader.served.visible(caller))) from None
         # Only now: whoever has the last byte may go at once, and would be taken for one who broke off.
         await way.end(last) if way.begun else await way.whole(200, way.headers, last)
         record.status, record.outcome = 200, "ok"
