@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
+from agentroute.answers import ErrorAnswer, decision_headers, header, of_error, refusal
 from agentroute.client import AsyncClient
 from agentroute.errors import AgentrouteError, NoFeasibleDeployment, RefusedError
 from agentroute.gateway.asked import Asked, Reader
@@ -55,9 +55,9 @@ class Way:
 
     async def begin(self, status: int, headers: dict[str, str]) -> None:
         """Send status and headers."""
-        self.begun = True
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         listed.append((b"x-request-id", self.id.encode()))
+        self.begun = True
         await self.send({"type": "http.response.start", "status": status, "headers": listed})
 
     async def pieces(self, answer: AsyncIterable[bytes]) -> None:
@@ -169,7 +169,7 @@ class Proxy:
         ) as answer:
             told = decision_headers(answer.decision)
             _decided(record, told)
-            way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}
+            way.headers = {"content-type": header(answer.headers.get("content-type", "application/json")), **told}
             if not asked.streaming:
                 body = b"".join([chunk async for chunk in answer])
             else:
