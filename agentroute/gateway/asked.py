@@ -56,7 +56,7 @@ class Reader:
         named = route_of(model)
         if named not in (None, "default"):  # a hint's own route is for who asks for the default one
             hint = replace(hint, route=named)
-        route = self._route(hint.route or "default", model, caller)
+        route = self._route(hint.route or ("default" if named else self._open_to(model, caller)), model, caller)
         task = task_of(parsed, hint, endpoint=endpoint, counting=self.counting, route=self.router.routes[route])
         if named is None:
             task = replace(task, allow=self._serving(model, caller))
@@ -80,6 +80,12 @@ class Reader:
                 raise RefusedError(unknown(model, self.served.names(caller)))
             raise UnknownNameError("route", route, filter(caller.may, self.router.routes))  # of a hint
         return route
+
+    def _open_to(self, model: str, caller: Caller) -> str:
+        """The route of who names a model and no route: the default one, else the first of his that may choose it."""
+        mine = () if caller.may("default") else filter(caller.may, self.router.routes)
+        serving = self.served.deployments(model)
+        return next((name for name in mine if serving & self.served.reached({name})), "default")
 
     def _serving(self, model: str, caller: Caller) -> frozenset[str]:
         found = self.served.deployments(model) & self.served.visible(caller)

@@ -141,6 +141,15 @@ def test_a_key_may_use_its_own_routes_alone(fleet: tuple[Deployment, ...]) -> No
     assert shown == [["auto:night", "small"], ["auto", "auto:night", "auto:day", "small", "large"]]
 
 
+def test_each_model_that_a_key_is_shown_it_may_use(fleet: tuple[Deployment, ...]) -> None:
+    with Served(*fleet, routes=ROUTES, keys={"a": {"routes": ["night", "day"]}}) as served:
+        shown = [model["id"] for model in served.get("/v1/models", key="a").json()["data"]]
+        answers_ = {model: served.chat(key="a", model=model) for model in shown}
+    assert {model: one.headers.get("x-agentroute-deployment") for model, one in answers_.items()} == {
+        "auto:night": "cheap", "auto:day": "dear", "small": "cheap", "large": "dear",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
