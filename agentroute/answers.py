@@ -19,7 +19,7 @@ SDKs obey; others go by the status:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +74,11 @@ class ErrorAnswer:
         return b"data: " + self.body + b"\n\n"
 
 
-def of_error(error: AgentrouteError) -> ErrorAnswer:
-    """What to answer to a call that failed. The addresses of servers are not told."""
+def of_error(error: AgentrouteError, *, visible: Container[str] | None = None) -> ErrorAnswer:
+    """What to answer to a call that failed. The addresses of servers are not told.
+
+    ``visible``: the deployments that the caller may know of; ``None``: all.
+    """
     status, kind, code = _told(error)
     headers = {"content-type": "application/json", "x-should-retry": "false"}
     if isinstance(error, BackendError):
@@ -85,6 +88,8 @@ def of_error(error: AgentrouteError) -> ErrorAnswer:
             headers["retry-after"] = f"{max(0.0, error.retry_after_s):.0f}"
         if error.deployment:
             headers["x-agentroute-deployment"] = header(error.deployment)
+    elif isinstance(error, NoFeasibleDeployment) and visible is not None:
+        message = error.told(visible)
     else:
         message = str(error)
     return ErrorAnswer(status, headers, {"message": message, "type": kind, "param": None, "code": code})

@@ -13,12 +13,12 @@ from pydantic import Field, PrivateAttr
 
 from agentroute.catalogue import shipped
 from agentroute.compiled import pools
-from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
+from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, shown, suggest
 from agentroute.fallback import misfits
 from agentroute.files import checked, dotted, locate, parse, read_text
 from agentroute.fleet import Deployment, Fleet
 from agentroute.locations import Location
-from agentroute.origin import Frozen, Name, Positive
+from agentroute.origin import FUNCTION, Frozen, Name, Positive
 from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
@@ -46,7 +46,7 @@ class Config(Frozen):
     """What you pay: US dollars for an hour of one accelerator, by its name; default: the shipped table."""
     quality: dict[Name, dict[Name, float]] = Field(default_factory=dict)
     """By model and skill, how good it is, on a scale of your own; default: nobody says."""
-    objectives: dict[Name, Annotated[str, Field(pattern=r"^[\w.]+:\w+$", max_length=500)]] = Field(default_factory=dict)
+    objectives: dict[Name, Annotated[str, Field(pattern=FUNCTION, max_length=500)]] = Field(default_factory=dict)
     """Your own objectives by name, each a function as ``module:function``; default none."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
@@ -175,6 +175,9 @@ class Config(Frozen):
         except (ImportError, AttributeError) as problem:
             said = f"{where!r} cannot be imported ({problem}); it must be a module and a function in it"
             raise ConfigError(said, path=self._path, key=f"objectives.{name}") from None
+        if not callable(found):
+            said = f"{where!r} must be a function, got {shown(found)}"
+            raise ConfigError(said, path=self._path, key=f"objectives.{name}")
         return found
 
     def _names(self) -> Iterator[tuple[Location, str]]:

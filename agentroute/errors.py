@@ -20,7 +20,7 @@ A user's mistake and a server's fault are different branches, so that ``except B
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from agentroute.reasons import Reason
     from agentroute.refusal import Refused
     from agentroute.whatif import Change
+
+
+LONGEST_NAME = 256
+"""Characters of a wrong name that are compared with the known ones: with millions of them that takes seconds."""
 
 
 class AgentrouteError(Exception):
@@ -81,7 +85,8 @@ class UnknownNameError(UsageError):
 
     def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
         self.what, self.name = what, name
-        super().__init__(f"there is no {what} {name!r}; {suggest(name, known)}")
+        given = repr(name) if len(name) <= LONGEST_NAME else f"{name[:60]!r}..."
+        super().__init__(f"there is no {what} {given}; {suggest(name, known)}")
 
 
 class RefusedError(UsageError):
@@ -123,7 +128,12 @@ class NoFeasibleDeployment(AgentrouteError):  # noqa: N818 - the answer's name, 
         return explain_refusal(self)
 
     def __str__(self) -> str:
-        return str(self.args[0]) + "".join(f"\n  {name}: {reason}" for name, reason in self.reasons.items())
+        return self.told(self.reasons)
+
+    def told(self, names: Container[str]) -> str:
+        """What it says, with the reasons of some deployments alone: for whoever may not know of the others."""
+        told = (f"\n  {name}: {reason}" for name, reason in self.reasons.items() if name in names)
+        return str(self.args[0]) + "".join(told)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {**self.__dict__, "_reasons": self.reasons, "_on": self._on and self._on.told()}
@@ -201,7 +211,7 @@ class BackendError(AgentrouteError):
 def suggest(name: str, known: Iterable[str]) -> str:
     """Half a sentence that helps after a wrong name: the closest known one, or a short list."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name[: LONGEST_NAME + 1], names, n=1, cutoff=0.6)
     if close:
         return f"did you mean {close[0]!r}?"
     if not names:

@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 
 from agentroute.errors import FileError, shown, suggest
 from agentroute.locations import Location, json_lines, line_of, toml_lines
+from agentroute.origin import FUNCTION, JSONL
 
 MAX_BYTES = 4 * 1024 * 1024
 """The largest file read: a profile with 10,000 points is about 1 MiB."""
@@ -114,7 +115,9 @@ def checked(
         if location not in found:
             line = locate(text, path, location) or 1
             found[location] = error(_sentence(table, one, location), path=path, key=dotted(location), line=line)
-    return None, list(found.values())
+    # A table is complained of beside what is wrong in it: a list of one bad table as empty, a union for its other form.
+    within = {at[:length] for at in found for length in range(len(at))}
+    return None, [problem for at, problem in found.items() if at not in within]
 
 
 def _rank(details: ErrorDetails) -> tuple[int, int]:
@@ -190,9 +193,22 @@ def _sentence(table: type[BaseModel] | None, details: ErrorDetails, location: Lo
         case "misplaced":
             return details["msg"]
         case "string_pattern_mismatch":
-            return f"must begin with a letter or digit, then letters, digits and . _ / @ : + -, got {shown(given)}"
+            return f"{_FORMS.get(details['ctx']['pattern'], _NAME)}, got {shown(given)}"
         case "value_error":
             return str(details.get("ctx", {}).get("error", details["msg"]))
         case _:
-            message = details["msg"].replace("Input should be", "must be")
+            message = details["msg"].replace("Input should be", "must be").replace(" after validation", "")
+            for python, here in _WORDS:
+                message = message.replace(python, here)
             return f"{message}, got {shown(given)}"
+
+
+_NAME = "must begin with a letter or digit, then letters, digits and . _ / @ : + -"
+_FORMS = {JSONL: "must end in .jsonl", FUNCTION: "must be module:function"}
+"""By pattern what a text must be that is no name."""
+_WORDS = (
+    ("must be a valid tuple", "must be a list"),
+    ("must be a valid dictionary", "must be a table"),
+    ("Tuple should have", "must have"),
+)
+"""Kinds of Python, and what they are called in a file."""

@@ -23,7 +23,7 @@ from agentroute.lacks import Lacks
 from agentroute.patience import Patience, Timeout, patience, surely_s
 from agentroute.pools import Pool, Pools
 from agentroute.probe import aconverse
-from agentroute.task import slo
+from agentroute.route import deadline_of
 from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
 from agentroute.tries import Budget, Retry
 from agentroute.wire import Answer, Request
@@ -69,7 +69,8 @@ class Passage:
         self._means, self._errand, self._tried = means, errand, errand.retried + tried
         self.began_at = time.perf_counter()
         self.call = Call(lease, streaming=errand.streaming, waited_s=self.began_at - asked_at, endpoint=errand.endpoint)
-        waited_s, deadline = self.began_at - asked_at, slo(errand.task.deadline_s)
+        # Of the task as it was placed: on a fallback that one's deadline holds.
+        waited_s, deadline = self.began_at - asked_at, deadline_of(self.call.decision.task, means.router.routes)
         self._left_s = means.timeout.total_s - waited_s
         self._due_s = deadline.value - waited_s if deadline is not None and deadline.hard else math.inf
         self._pool: Pool | None = None

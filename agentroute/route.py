@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agentroute.errors import TaskError, suggest
-from agentroute.task import CAPABILITIES, PRIORITIES, Priority, Slo, budget, whole
+from agentroute.task import CAPABILITIES, PRIORITIES, Priority, Slo, Task, budget, slo, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +70,11 @@ class Route:
 def soft(value: float | Slo | None) -> Slo | None:
     """A route's field as an ``Slo``: a bare number is a soft mean."""
     return value if value is None or isinstance(value, Slo) else Slo(value, hard=False)
+
+
+def deadline_of(task: Task, routes: Mapping[str, Route]) -> Slo | None:
+    """The deadline of a task: its own, else that of its route."""
+    if task.deadline_s is not None:
+        return slo(task.deadline_s)
+    route = routes.get(task.route)
+    return None if route is None else soft(route.deadline_s)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from agentroute.errors import suggest
 from agentroute.fleet import check_url
 from agentroute.latency.points import Statistic
-from agentroute.origin import Count, Flag, Frozen, Name, NonNegative, Positive, Text, Tokens
+from agentroute.origin import JSONL, Count, Flag, Frozen, Name, NonNegative, Positive, Text, Tokens
 from agentroute.shape.model import Capability
 from agentroute.task import Priority
 from agentroute.variables import VARIABLE
@@ -145,7 +145,7 @@ class KeyConfig(Frozen):
 class TelemetryConfig(Frozen):
     """What ``agentroute serve`` keeps or sends on of every call: nothing of prompts and answers."""
 
-    records: str | None = Field(default=None, max_length=1_000, pattern=r"\.jsonl$")
+    records: str | None = Field(default=None, max_length=1_000, pattern=JSONL)
     """A .jsonl file for one record of each call, relative to this file; default: none."""
     records_mib: Positive = 64.0
     """How many MiB it holds before a new one is begun; default 64."""

@@ -221,7 +221,7 @@ def broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
     """What an exception of httpx means."""
     if (cause := type(error.__cause__)).__module__.startswith("aiohttp"):
         # httpx-aiohttp 0.2.0 calls every one of them a timeout of connecting, a reset in mid-answer, too.
-        error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(str(error) or cause.__name__)
+        error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(_without_address(error.__cause__) or cause.__name__)
     if isinstance(error, httpx.ConnectTimeout):
         return BackendError(FailureKind.UNAVAILABLE, f"accepted no connection within {timeout.connect_s:g} s")
     if isinstance(error, httpx.TimeoutException):
@@ -232,6 +232,18 @@ def broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
     if isinstance(error, httpx.RemoteProtocolError) and not re.search("disconnected|closed", said):
         return BackendError(FailureKind.UNAVAILABLE, f"does not speak HTTP: {said}")
     return BackendError(FailureKind.INTERRUPTED, f"the connection broke: {said}")
+
+
+def _without_address(cause: BaseException | None) -> str:
+    """What an exception of aiohttp says, but for the server's address: callers of the gateway hear of it."""
+    inner = getattr(cause, "os_error", None) or getattr(cause, "certificate_error", None)
+    if isinstance(inner, ssl.SSLError):
+        return str(inner)
+    if isinstance(inner, OSError) and inner.errno:
+        said = os.strerror(inner.errno) if inner.errno > 0 else inner.strerror  # below 0: of a name's resolution
+        return f"[Errno {inner.errno}] {said}"
+    message = getattr(cause, "message", None)  # of an answer that is none; its str ends in the URL
+    return message if isinstance(message, str) else str(cause)
 
 
 _OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {

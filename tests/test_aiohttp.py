@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import httpx
 import pytest
 from faults import FaultServer
-from servers import deployment, router
+from servers import Behaviour, Server, deployment, free_port, router, says
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import pools
-from agentroute.client import AsyncClient, Client, Reply
+from agentroute.client import AsyncClient, Client, Reply, Retry
 from agentroute.demo.embedded import EmbeddedServer
+from agentroute.errors import BackendError, FailureKind
+from agentroute.pools import Wire
 from agentroute.wire import TextDelta
 
 pytest.importorskip("httpx_aiohttp")
@@ -92,3 +95,16 @@ def test_it_is_taken_by_itself_where_no_proxy_is_named(
     assert pools._is_fast.__closure__ is not None
     is_fast = pools._is_fast.__closure__[0].cell_contents  # conftest keeps it from the tests of httpx
     assert (is_fast("auto"), is_fast("aiohttp"), is_fast("httpx")) == (fast, True, False)
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+@pytest.mark.parametrize("behave", [None, says(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\na")])
+def test_what_is_said_of_a_broken_way_holds_no_address(behave: Behaviour | None, wire: Wire) -> None:
+    with Server(behave or says(b"")) as server:
+        url = server.url if behave else f"http://localhost:{free_port()}"
+        once = Client(router(deployment(url)), retry=Retry(attempts=1), transport=wire)
+        with once as client, pytest.raises(BackendError) as raised:
+            client.chat(HELLO)
+    assert raised.value.kind is FailureKind.UNAVAILABLE
+    assert not {"localhost", "127.0.0.1"} & set(re.findall(r"[a-z0-9.]+", raised.value.detail))
+    assert any(word in raised.value.detail for word in ("refused", "attempts failed", "HTTP"))

@@ -206,6 +206,7 @@ def test_an_objective_of_ones_own_is_named_in_the_file(tmp_path: Path) -> None:
     [
         ("own_objective:nothing", "'own_objective:nothing' cannot be imported"),
         ("not_a_module:busiest", "'not_a_module:busiest' cannot be imported"),
+        ("os:name", "'os:name' must be a function, got 'posix'"),
     ],
 )
 def test_an_objective_that_is_not_there_is_a_mistake(tmp_path: Path, where: str, said: str) -> None:

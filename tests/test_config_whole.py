@@ -101,7 +101,11 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ('name = "ops"', 'name = "research"', "keys[1].name", "OPS_KEY", "there is a key 'research' already"),
         ('env = "OPS_KEY"', "", "keys[1].env", "ops", "is missing"),
         ("max_concurrency = 64", "max_concurency = 64", "keys[0].max_concurency", "max_concurency", "max_concurrency"),
+        ('["batch", "default"]', '"batch"', "keys[0].routes", "routes =", "must be a list, got 'batch'"),
         ("port = 8443", "port = 84430", "gateway.port", "port =", "65535"),
+        ("[gateway]", '[telemetry]\nrecords = "a.txt"\n[gateway]', "telemetry.records", "a.txt", "end in .jsonl"),
+        ("[gateway]", '[objectives]\nown = "mine"\n[gateway]', "objectives.own", "mine", "module:function"),
+        ("[gateway]", "[quality]\ncode = 1\n[gateway]", "quality.code", "code =", "must be a table, got 1"),
         ('tls_key = "key.pem"', "", "gateway", "[gateway]", "both tls_cert and tls_key"),
         ("max_body_bytes =", "max_bodi_bytes =", "gateway.max_bodi_bytes", "max_bodi_bytes", "mean 'max_body_bytes'?"),
     ],
@@ -239,6 +243,21 @@ def test_every_mistake_is_found_at_once(tmp_path: Path) -> None:
     assert {str(error.key) for error in found if isinstance(error, ConfigError)} == {
         "gateway.port", "gateway.drains_s", "routes.tool-use.priority",
     }  # fmt: skip
+
+
+ONE = '[[deployments]]\nname = "a"\nprofile = "qwen3-32b/vllm-h100-tp4"\nbase_url = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (ONE.format("nowhere"), "deployments[0].base_url"),
+        (ONE.format("http://a") + '[routes.a]\nttft_ms = { value = "x" }\n', "routes.a.ttft_ms.value"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_not_said_of_the_table_too(tmp_path: Path, text: str, key: str) -> None:
+    _, found = Config.read(written(tmp_path, text))
+    assert [error.key for error in found] == [key]
 
 
 def test_every_wrong_name_is_found_at_once(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from agentroute.decision import Decision
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
 from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.lacks import BELIEVED_S, Lacks
-from agentroute.payload import count
+from agentroute.payload import MOST_COUNTED, count
 from agentroute.router import Router
 from agentroute.session import Session
 from agentroute.task import PRIORITIES, Slo, Task
-from agentroute.tokens import estimate
+from agentroute.tokens import estimate, of_text
 
 TALE = {"prompt": "Once upon a time", "max_tokens": 5, "temperature": 0}
 HI = {"input": "Say hi", "max_output_tokens": 5, "temperature": 0}
@@ -178,6 +178,20 @@ def test_embeddings_are_planned_by_the_longest_input_and_no_answer() -> None:
     task = reply.decision.task
     assert 100 < task.context_tokens < 400
     assert task.max_output_tokens == 1
+
+
+def test_of_very_many_inputs_the_longest_ones_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Any] = []
+
+    def noted(one: Any, *more: Any) -> Any:
+        counted.append(one)
+        return of_text(one, *more)
+
+    monkeypatch.setattr("agentroute.payload.of_text", noted)
+    long = "word " * 300
+    assert count(EMBEDDINGS, ["a"] * 5_000 + [long] + ["b"] * 5_000, {}) == of_text(long)
+    assert long in counted
+    assert len(counted) <= MOST_COUNTED + 1  # and the empty text, which stands for none
 
 
 def test_the_limit_of_a_task_is_written_in_the_endpoint_s_own_field() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,11 @@ def test_an_error_crosses_a_process_border_with_all_it_carries(error: Agentroute
 @pytest.mark.parametrize(("count", "said"), [(0, "0 points"), (1, "1 point"), (2, "2 points"), (2_601, "2,601 points")])
 def test_a_count_is_said_in_the_singular_or_the_plural(count: int, said: str) -> None:
     assert counted(count, "point") == said
+
+
+def test_a_wrong_name_of_any_length_is_told_in_brief_and_at_once() -> None:
+    name = "abcd" * 1_000_000
+    before = time.perf_counter()
+    told = str(UnknownNameError("model", name, ["abcd" * 40]))
+    assert time.perf_counter() - before < 0.3
+    assert len(told) < 300

@@ -24,6 +24,7 @@ from agentroute.errors import BackendError, FailureKind, NoFeasibleDeployment, U
 from agentroute.fleet import Deployment, Fleet
 from agentroute.passage import Passage
 from agentroute.pools import EACH, Pools
+from agentroute.route import Route
 from agentroute.router import Router
 from agentroute.state.breaker import FAILURES
 from agentroute.task import Slo, Task
@@ -214,6 +215,40 @@ def test_a_running_request_ends_with_its_hard_deadline_and_no_server_is_blamed(
         nothing_is_held(router)
         first.fault = second.fault = faults.good
         assert client.chat(HI, task=TASK).text == "hi there"
+
+
+@pytest.mark.parametrize(("value", "hard", "cut"), [(0.3, True, True), (0.3, False, False), (30.0, True, False)])
+def test_so_it_does_with_the_hard_deadline_of_its_route(
+    first: FaultServer, value: float, hard: bool, cut: bool
+) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.8)
+        await faults.good(asked, out)
+
+    first.fault = slow
+    deployments = [Deployment("one", profile(kv_blocks=1_000), urls=(first.url,), served_model="m")]
+    router = Router(Fleet(deployments), routes=[Route(name="hard", deadline_s=Slo(value, hard=hard))])
+    with Client(router, retry=Retry(attempts=1)) as client:
+        try:
+            text = client.chat(HI, task=replace(TASK, route="hard")).text
+        except BackendError as error:
+            assert (error.kind, cut) == (FailureKind.DEADLINE, True)
+        else:
+            assert (text, cut) == ("hi there", False)
+
+
+def test_on_a_fallback_the_fallbacks_deadline_holds(first: FaultServer, second: FaultServer) -> None:
+    async def slow(asked: faults.Question, out: faults.Connection) -> None:
+        await asyncio.sleep(0.8)
+        await faults.good(asked, out)
+
+    second.fault = slow
+    strict = Route(name="strict", deadline_s=Slo(0.3), allow=frozenset({"one"}), fallbacks=("lax",))
+    fleet = two(first, second).fleet
+    router = Router(fleet, routes=[strict, Route(name="lax", allow=frozenset({"two"}))])
+    long = replace(TASK, context_tokens=1_000_000, route="strict")
+    with Client(router) as client:
+        assert client.chat(HI, task=long).text == "hi there"
 
 
 def test_a_soft_deadline_ends_no_running_request(first: FaultServer) -> None:

@@ -39,7 +39,10 @@ _BUSY = re.compile(
 )
 _SLOW = re.compile(r"running timeout")
 _LOADING = re.compile(r"loading model")
-_CALLERS_FAULT = re.compile(r"bad.?request|invalid.?request|validation|input is not supported")
+_CALLERS_FAULT = re.compile(
+    r"bad.?request|invalid.?request|validation|input is not supported"
+    r"|failed to parse (messages|tools): |unknown reasoning format: "  # llama.cpp, of what the caller wrote
+)
 _REFUSED = re.compile(r"authentication|unauthori[sz]ed|invalid.?api.?key|permission")
 _MISSING = re.compile(r"not.?found.?error|model_not_found")
 _ANOTHER_MODEL = re.compile(

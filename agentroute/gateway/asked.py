@@ -56,7 +56,7 @@ class Reader:
         named = route_of(model)
         if named not in (None, "default"):  # a hint's own route is for who asks for the default one
             hint = replace(hint, route=named)
-        route = self._route(hint.route or "default", model, caller)
+        route = self._route(hint.route or ("default" if named else self._open_to(model, caller)), model, caller)
         task = task_of(parsed, hint, endpoint=endpoint, counting=self.counting, route=self.router.routes[route])
         if named is None:
             task = replace(task, allow=self._serving(model, caller))
@@ -76,8 +76,16 @@ class Reader:
             text = f"this key may not use the route {route!r}; it may use: {allowed}"
             raise RefusedError(refusal(403, text, kind="permission_error", code="route_not_allowed"))
         if route not in self.router.routes:
-            raise RefusedError(unknown(model if route_of(model) else route, self.served.names(caller)))
+            if route_of(model) == route:
+                raise RefusedError(unknown(model, self.served.names(caller)))
+            raise UnknownNameError("route", route, filter(caller.may, self.router.routes))  # of a hint
         return route
+
+    def _open_to(self, model: str, caller: Caller) -> str:
+        """The route of who names a model and no route: the default one, else the first of his that may choose it."""
+        mine = () if caller.may("default") else filter(caller.may, self.router.routes)
+        serving = self.served.deployments(model)
+        return next((name for name in mine if serving & self.served.reached({name})), "default")
 
     def _serving(self, model: str, caller: Caller) -> frozenset[str]:
         found = self.served.deployments(model) & self.served.visible(caller)
@@ -102,5 +110,6 @@ def _apart(task: Task, caller: Caller) -> Task:
     """The task with its conversations under the caller's name: nobody joins a conversation of another key."""
     if caller.name is None or (task.session_id is None and task.parent_session_id is None):
         return task
-    own, parent = (f"{caller.name}/{id_}" if id_ else None for id_ in (task.session_id, task.parent_session_id))
+    # No name of a key holds a bar, so that no two keys and conversations come to the same.
+    own, parent = (f"{caller.name}|{id_}" if id_ else None for id_ in (task.session_id, task.parent_session_id))
     return replace(task, session_id=own, parent_session_id=parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from agentroute.adapters import adapter
@@ -47,10 +47,14 @@ class Served:
 
     def visible(self, caller: Caller) -> frozenset[str]:
         """The deployments that a caller may know of: those that its routes, and their fallbacks, may choose."""
-        everything = frozenset(deployment.name for deployment in self._router.fleet.deployments)
         if caller.admin or caller.routes is None:
-            return everything
-        names, todo = set[str](), list(caller.routes)
+            return frozenset(deployment.name for deployment in self._router.fleet.deployments)
+        return self.reached(caller.routes)
+
+    def reached(self, chosen: Iterable[str]) -> frozenset[str]:
+        """The deployments that routes, and their fallbacks, may choose."""
+        everything = frozenset(deployment.name for deployment in self._router.fleet.deployments)
+        names, todo = set[str](), list(chosen)
         while todo:
             if (name := todo.pop()) in self._router.routes and name not in names:
                 names.add(name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentroute.answers import of_error
 from agentroute.decision import Candidate, Decision
+from agentroute.errors import NoFeasibleDeployment, RefusedError
 from agentroute.estimate import Estimate
 from agentroute.gateway.asked import Asked
 from agentroute.gateway.keys import Caller
@@ -13,11 +15,14 @@ from agentroute.router import Router
 
 
 def decided(router: Router, asked: Asked, caller: Caller, visible: frozenset[str]) -> dict[str, Any]:
-    """Where a request would go now, and why not elsewhere; raises ``NoFeasibleDeployment``.
+    """Where a request would go now, and why not elsewhere; raises ``RefusedError`` where it can go nowhere.
 
     Whoever is no admin is told of ``visible`` deployments alone, and gets no record: it holds the whole fleet's state.
     """
-    decision = router.decide(asked.task)
+    try:
+        decision = router.decide(asked.task)
+    except NoFeasibleDeployment as error:
+        raise RefusedError(of_error(error, visible=visible)) from None
     told: dict[str, Any] = {
         "object": "agentroute.decision",
         "model": asked.model,

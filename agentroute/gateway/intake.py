@@ -30,7 +30,11 @@ async def body_of(scope: Scope, receive: Receive, most: int, *, within_s: float 
         if name == b"content-length" and (not value.isdigit() or int(value) > most):
             raise RefusedError(too_large(most))
         if name == b"content-type" and value.partition(b";")[0].strip().lower() not in _JSON:
-            raise RefusedError(refusal(415, "the body must be application/json", code="unsupported_media_type"))
+            raise RefusedError(
+                refusal(
+                    415, "the body must be JSON, sent as content-type: application/json", code="unsupported_media_type"
+                )
+            )
         if name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
             raise RefusedError(refusal(415, "the body must not be compressed", code="unsupported_media_type"))
     try:

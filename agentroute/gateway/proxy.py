@@ -12,9 +12,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
+from agentroute.answers import ErrorAnswer, decision_headers, header, of_error, refusal
 from agentroute.client import AsyncClient
-from agentroute.errors import AgentrouteError, RefusedError
+from agentroute.errors import AgentrouteError, NoFeasibleDeployment, RefusedError
 from agentroute.gateway.asked import Asked, Reader
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Keys
@@ -55,9 +55,9 @@ class Way:
 
     async def begin(self, status: int, headers: dict[str, str]) -> None:
         """Send status and headers."""
-        self.begun = True
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
         listed.append((b"x-request-id", self.id.encode()))
+        self.begun = True
         await self.send({"type": "http.response.start", "status": status, "headers": listed})
 
     async def pieces(self, answer: AsyncIterable[bytes]) -> None:
@@ -153,8 +153,11 @@ class Proxy:
             body = await body_of(scope, receive, means.max_body_bytes)
             asked = means.reader.read(body, headers, caller, self._endpoint)
             record.model = asked.model
-            async with until_gone(receive):
-                last = await self._pass_on(asked, way, record)
+            try:
+                async with until_gone(receive):
+                    last = await self._pass_on(asked, way, record)
+            except NoFeasibleDeployment as error:
+                raise RefusedError(of_error(error, visible=means.reader.served.visible(caller))) from None
         # Only now: whoever has the last byte may go at once, and would be taken for one who broke off.
         await way.end(last) if way.begun else await way.whole(200, way.headers, last)
         record.status, record.outcome = 200, "ok"
@@ -166,7 +169,7 @@ class Proxy:
         ) as answer:
             told = decision_headers(answer.decision)
             _decided(record, told)
-            way.headers = {"content-type": answer.headers.get("content-type", "application/json"), **told}
+            way.headers = {"content-type": header(answer.headers.get("content-type", "application/json")), **told}
             if not asked.streaming:
                 body = b"".join([chunk async for chunk in answer])
             else:

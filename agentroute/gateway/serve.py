@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import ssl
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -14,7 +15,9 @@ from types import FrameType
 
 import uvicorn
 
+from agentroute.errors import UsageError
 from agentroute.gateway.app import Gateway
+from agentroute.tables import GatewayConfig
 
 BACKLOG = 2_048
 KEEP_ALIVE_S = 75
@@ -27,9 +30,11 @@ def server(
     """A server that is ready to run; ``started`` is called with the port that it listens on.
 
     On SIGTERM or SIGINT it takes no more connections, lets what is in flight end for ``drain_s``, and cancels the rest.
-    ``beside`` is the folder that the paths of the TLS files are relative to.
+    ``beside`` is the folder that the paths of the TLS files are relative to. Raises ``UsageError`` for such a file that
+    cannot be used.
     """
     settings = gateway.settings
+    cert, key = _tls(settings, beside)
     config = uvicorn.Config(
         gateway.app(),
         host=host,
@@ -41,10 +46,23 @@ def server(
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.drain_s)),
-        ssl_certfile=None if settings.tls_cert is None else beside / settings.tls_cert,
-        ssl_keyfile=None if settings.tls_key is None else beside / settings.tls_key,
+        ssl_certfile=cert,
+        ssl_keyfile=key,
     )
     return _Server(config, started)
+
+
+def _tls(settings: GatewayConfig, beside: Path) -> tuple[Path | None, Path | None]:
+    """The files of the certificate and of its key."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None, None
+    cert, key = beside / settings.tls_cert, beside / settings.tls_key
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")  # else it asks a terminal
+    except (OSError, ValueError) as problem:
+        said = f"gateway.tls_cert {cert} and tls_key {key} must be PEM files of a certificate and its key"
+        raise UsageError(f"{said}: {getattr(problem, 'strerror', None) or problem}") from None
+    return cert, key
 
 
 class _Server(uvicorn.Server):

@@ -247,10 +247,10 @@ class Routing:
             yield chunk
 
     def _response(self, asked: Asked, back: AsyncForwarded, **content: Any) -> Any:
-        headers = {name: value for name, value in back.headers.items() if name.lower() not in _HOP}
-        return self._httpx.Response(
-            back.status, headers={**headers, **decision_headers(back.decision)}, request=asked.request, **content
-        )
+        kept = {name: value for name, value in back.headers.items() if name.lower() not in _HOP}
+        told = {**kept, **decision_headers(back.decision)}
+        headers = [(name.encode(), value.encode()) for name, value in told.items()]  # httpx takes only ASCII as text
+        return self._httpx.Response(back.status, headers=headers, request=asked.request, **content)
 
     def _failed(self, request: Any, answer: ErrorAnswer) -> Any:
         return self._httpx.Response(answer.status, headers=dict(answer.headers), content=answer.body, request=request)

@@ -369,6 +369,24 @@ def test_no_json_whatever_breaks_the_reading(value: Any, status: int) -> None:
             "image input is not supported - hint: provide the mmproj",
         ),
         (
+            500,
+            '{"error":{"code":500,"message":"Failed to parse messages: Missing tool call type: 5"}}',
+            FailureKind.BAD_REQUEST,
+            "Failed to parse messages: Missing tool call type: 5",
+        ),
+        (
+            500,
+            '{"error":{"code":500,"message":"Failed to parse tools: Missing tool type: {}; tools = [\\n  {}\\n]"}}',
+            FailureKind.BAD_REQUEST,
+            "Failed to parse tools: Missing tool type: {}; tools = [ {} ]",
+        ),
+        (
+            500,
+            '{"error":{"code":500,"message":"Unknown reasoning format: x","type":"server_error"}}',
+            FailureKind.BAD_REQUEST,
+            "Unknown reasoning format: x",
+        ),
+        (
             502,
             "<html><head><title>502 Bad\n Gateway</title>",
             FailureKind.UNAVAILABLE,

@@ -9,7 +9,7 @@ import threading
 import httpx
 import pytest
 from gateways import HELLO, Served
-from servers import Asked, Server, answers, deployment, silent, streams
+from servers import Asked, Server, answers, deployment, says, silent, streams
 
 from agentroute.demo.embedded import MODEL_ALIAS, EmbeddedServer
 from agentroute.patience import Timeout
@@ -103,6 +103,14 @@ def test_an_unknown_model_is_an_error_of_the_api(model: str, hint: str) -> None:
     assert error["message"] == f"there is no model {model!r}; {hint}"
 
 
+@pytest.mark.parametrize("model", ["auto", "smollm2-135m"])
+def test_an_unknown_route_of_a_hint_is_called_a_route(model: str) -> None:
+    with Served(deployment("http://127.0.0.1:9")) as served:
+        answer = served.chat(model=model, headers={"x-agentroute-route": "nightly"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == "there is no route 'nightly'; known: default"
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -162,6 +170,20 @@ def test_a_failure_before_the_first_byte_goes_elsewhere() -> None:
         assert chats(bad)
     assert answer.status_code == 200
     assert answer.headers["x-agentroute-deployment"] == "good"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_servers_content_type_may_hold_any_character(stream: bool) -> None:
+    kind = f"{'text/event-stream' if stream else 'application/json'}; x=\u20ac"
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n".encode()
+    body = f"data: {WHOLE}\n\ndata: [DONE]\n\n" if stream else WHOLE
+    with (
+        Server(says(head + body.encode())) as upstream,
+        Served(deployment(upstream.url, adapter="openai")) as served,
+    ):
+        answer = served.chat(stream=stream)
+    assert (answer.status_code, answer.text) == (200, body)
+    assert answer.headers["content-type"].isascii()
 
 
 def test_a_stream_that_breaks_says_so_in_its_last_event() -> None:

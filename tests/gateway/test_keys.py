@@ -15,7 +15,7 @@ from servers import Asked, Server, answers, deployment
 
 from agentroute.errors import RefusedError, UsageError
 from agentroute.fleet import Deployment
-from agentroute.gateway.keys import ANYBODY, Keys
+from agentroute.gateway.keys import ANYBODY, Caller, Keys
 from agentroute.route import Route
 from agentroute.tables import KeyConfig
 
@@ -139,6 +139,15 @@ def test_a_key_may_use_its_own_routes_alone(fleet: tuple[Deployment, ...]) -> No
         assert served.chat(key="b", model="auto:day").headers["x-agentroute-deployment"] == "dear"
         shown = [[m["id"] for m in served.get("/v1/models", key=k).json()["data"]] for k in "ab"]
     assert shown == [["auto:night", "small"], ["auto", "auto:night", "auto:day", "small", "large"]]
+
+
+def test_each_model_that_a_key_is_shown_it_may_use(fleet: tuple[Deployment, ...]) -> None:
+    with Served(*fleet, routes=ROUTES, keys={"a": {"routes": ["night", "day"]}}) as served:
+        shown = [model["id"] for model in served.get("/v1/models", key="a").json()["data"]]
+        answers_ = {model: served.chat(key="a", model=model) for model in shown}
+    assert {model: one.headers.get("x-agentroute-deployment") for model, one in answers_.items()} == {
+        "auto:night": "cheap", "auto:day": "dear", "small": "cheap", "large": "dear",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -308,6 +317,20 @@ def test_a_dry_run_tells_a_key_of_its_own_deployments_alone(fleet: tuple[Deploym
     assert told[1]["rejected"] == {"dear": {"kind": "not_allowed", "text": "neither the task nor its route allows it"}}
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/agentroute/decide"])
+def test_nor_does_a_refusal_tell_it_of_others(fleet: tuple[Deployment, ...], path: str) -> None:
+    keys: dict[str, dict[str, Any]] = {"small": {"routes": ["night"]}, "boss": {"admin": True}}
+    body = HELLO | {"model": "auto:night", "metadata": {"agentroute_max_cost_usd": 1}}
+    with Served(*fleet, routes=ROUTES, keys=keys) as served:
+        small, boss = (
+            served.client.post(path, json=body, headers={"authorization": f"Bearer sk-{name}"}) for name in keys
+        )
+    assert (small.status_code, boss.status_code) == (422, 422)
+    assert "cheap: " in small.text
+    assert "dear" not in small.text
+    assert "dear: " in boss.text
+
+
 def test_a_conversation_of_one_key_is_not_that_of_another(fleet: tuple[Deployment, ...]) -> None:
     headers = [(b"x-session-id", b"s1"), (b"x-dynamo-parent-session-id", b"s0")]
     with Served(*fleet, keys={"a": {}, "b": {}}) as served:
@@ -316,4 +339,14 @@ def test_a_conversation_of_one_key_is_not_that_of_another(fleet: tuple[Deploymen
             reader.read(body, headers, served.gateway.keys.caller(bearer(f"Bearer sk-{name}".encode()))).task
             for name in "ab"
         ]
-    assert [(task.session_id, task.parent_session_id) for task in tasks] == [("a/s1", "a/s0"), ("b/s1", "b/s0")]
+    assert [(task.session_id, task.parent_session_id) for task in tasks] == [("a|s1", "a|s0"), ("b|s1", "b|s0")]
+
+
+def test_nor_where_the_names_of_keys_look_like_conversations(fleet: tuple[Deployment, ...]) -> None:
+    with Served(*fleet) as served:
+        reader, body = served.gateway.reader, json.dumps(HELLO).encode()
+        ids = {
+            reader.read(body, [(b"x-session-id", session)], Caller(name=name)).task.session_id
+            for name, session in (("a", b"b/s1"), ("a/b", b"s1"), ("a b", b"s1"), ("a", b"b s1"))
+        }
+    assert len(ids) == 4

@@ -205,6 +205,16 @@ def test_at_a_providers_own_address_auto_is_routed(httpx: ModuleType, server: Fa
 
 
 @BOTH
+def test_a_servers_headers_may_hold_any_character(httpx: ModuleType, server: FaultServer, way: str) -> None:
+    server.fault = faults.says(
+        faults.answer(200, faults.completion("hi"), "application/json", "x-by: caf\u00e9 \u20ac")
+    )
+    answer = post(httpx, router_for(server), HI, way=way)
+    assert (answer.status_code, answer.content) == (200, faults.completion("hi"))
+    assert (b"x-by", "caf\u00e9 \u20ac".encode()) in answer.headers.raw
+
+
+@BOTH
 def test_at_the_address_of_nobody_what_is_not_routed_is_told_so(
     httpx: ModuleType, server: FaultServer, way: str
 ) -> None:
