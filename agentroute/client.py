@@ -16,15 +16,14 @@ from agentroute.ended import Observer
 from agentroute.errand import Errand
 from agentroute.errors import BackendError
 from agentroute.forwarded import AsyncForwarded, Forwarded
-from agentroute.lacks import Lacks
 from agentroute.passage import Means, Passage
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, Messages, endpoint_of
-from agentroute.pools import Pools, Wire
+from agentroute.pools import Wire
 from agentroute.portal import Portal
 from agentroute.session import Session
 from agentroute.task import Task
-from agentroute.tries import Budget, Retry
+from agentroute.tries import Retry
 from agentroute.trip import Trip
 from agentroute.wire import Event, Restarted
 
@@ -68,17 +67,9 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | Wire = "auto",
         observers: Sequence[Observer] = (),
     ) -> None:
-        self.router, self.timeout, self.retry = router, timeout or Timeout(), retry or Retry()
-        self._means = Means(
-            router,
-            Pools(self.timeout, transport),
-            self.timeout,
-            self.retry,
-            Budget(self.retry.share),
-            Counting(router),
-            Lacks(router),
-            observers=tuple(observers),
-        )
+        timeout, retry = Timeout() if timeout is None else timeout, Retry() if retry is None else retry
+        self._means = Means.of(router, timeout, retry, transport, observers)
+        self.router, self.timeout, self.retry = router, timeout, retry
 
     @property
     def counting(self) -> Counting:

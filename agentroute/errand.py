@@ -186,8 +186,11 @@ def prepare(
     Without a task, one is made from the prompt: its tokens are those of the session's step before and what is new,
     else counted by the fingerprint of the fleet's model. Embeddings are no step of a conversation, and have no answer:
     one token is planned for. The caller's mappings are left as they are.
-    Raises ``UsageError`` for a prompt or a body that is no such thing.
+    Raises ``UsageError`` for what is no task, session, prompt or body.
     """
+    for name, given, kind in (("task", task, Task), ("session", session, Session)):
+        if given is not None and not isinstance(given, kind):
+            raise UsageError(f"{name} must be a {kind.__name__} or None, got {shown(given)}")
     if task is not None:
         messages_of(endpoint, prompt, {})
     if body is not None and not isinstance(body, Mapping):

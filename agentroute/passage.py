@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,10 +18,10 @@ from agentroute.call import Call
 from agentroute.counting import Counting
 from agentroute.ended import Observer
 from agentroute.errand import Errand
-from agentroute.errors import BackendError, FailureKind
+from agentroute.errors import BackendError, FailureKind, UsageError, shown
 from agentroute.lacks import Lacks
 from agentroute.patience import Patience, Timeout, patience, surely_s
-from agentroute.pools import Pool, Pools
+from agentroute.pools import Pool, Pools, Wire
 from agentroute.probe import aconverse
 from agentroute.route import deadline_of
 from agentroute.transport import MAX_ERROR_BYTES, aread, asend, broken, chunks, encode, failures
@@ -51,6 +51,31 @@ class Means:
     """By deployment and address, the model that its server lists."""
     observers: tuple[Observer, ...] = ()
     """Are told of every call that ends."""
+
+    @classmethod
+    def of(
+        cls,
+        router: Router,
+        timeout: Timeout,
+        retry: Retry,
+        transport: httpx.AsyncBaseTransport | Wire,
+        observers: Iterable[Observer],
+    ) -> Means:
+        """The means of a new client; raises ``UsageError`` for what is not what it must be."""
+        from agentroute.router import Router
+
+        if not isinstance(router, Router):
+            said = "router must be a Router, such as Router.from_config('agentroute.toml')"
+            raise UsageError(f"{said}, got {shown(router)}")
+        for name, given, kind in (("timeout", timeout, Timeout), ("retry", retry, Retry)):
+            if not isinstance(given, kind):
+                raise UsageError(f"{name} must be a {kind.__name__}, got {shown(given)}")
+        told = tuple(observers) if isinstance(observers, Iterable) else (observers,)
+        for observer in told:
+            if not callable(observer):
+                raise UsageError(f"observers must be a list of functions of an Ended, got {shown(observer)}")
+        pools, budget = Pools(timeout, transport), Budget(retry.share)
+        return cls(router, pools, timeout, retry, budget, Counting(router), Lacks(router), observers=told)
 
     @property
     def replicated(self) -> bool:

@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -614,6 +614,32 @@ def test_a_deployment_without_a_url_can_not_be_called() -> None:
     routed = router(deployment(None))
     with Client(routed) as client, pytest.raises(UsageError, match="'here' has no URL"):
         client.chat(HELLO)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"router": "agentroute.toml"},
+            r"router must be a Router, such as Router\.from_config.*got 'agentroute\.toml'",
+        ),
+        ({"timeout": 5.0}, r"timeout must be a Timeout, got 5\.0"),
+        ({"retry": 3}, "retry must be a Retry, got 3"),
+        ({"observers": 5}, "observers must be a list of functions of an Ended, got 5"),
+        ({"observers": [5]}, "observers must be a list of functions of an Ended, got 5"),
+    ],
+)
+def test_a_client_says_what_it_is_made_of(kind: Callable[..., object], given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        kind(**{"router": router(deployment("http://127.0.0.1:9")), **given})
+
+
+@pytest.mark.parametrize("name", ["task", "session"])
+def test_what_is_no_task_or_session_is_refused_before_a_server_is_asked(name: str) -> None:
+    words = rf"{name} must be a {name.title()} or None, got \{{'a': 1\}}"
+    with Client(router(deployment("http://127.0.0.1:9"))) as client, pytest.raises(UsageError, match=words):
+        client.chat(HELLO, **{name: {"a": 1}})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
