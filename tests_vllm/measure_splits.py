@@ -1,8 +1,8 @@
 """Measures a split by tensors and one by layers, one after the other, and prints CSV. Run by .venv.
 
-``PYTHONPATH=tests:tests_servers python tests_vllm/measure_splits.py 6`` takes so many rounds of each load. Only one
-server is up at a time: idle workers of vLLM look for work without a pause, which took a third of the other's speed on
-two cores. Each split is compared with itself at another load, whose rounds take turns.
+``PYTHONPATH=tests:tests_servers python tests_vllm/measure_splits.py 6`` takes so many rounds of each load, a minute
+and a half each on two cores. One server is up at a time. Each split is compared with itself at another load, whose
+rounds take turns.
 """
 
 from __future__ import annotations
