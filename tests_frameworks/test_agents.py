@@ -58,7 +58,8 @@ def test_every_example_is_tried() -> None:
 def test_an_agent_calls_its_tool_and_answers(name: str, tmp_path: Path) -> None:
     path = example(name)
     with Played() as server, routed(name, server.url, "played", tmp_path) as told:
-        assert "The tool said: It is sunny in Paris." in run(path, *told, home=tmp_path)
+        printed = run(path, *told, home=tmp_path)  # crewAI prints from another thread, into the same line at times
+        assert any("The tool said: It is sunny in Paris." in line for line in printed)
     asked = [asked for asked in server.asked if asked.body]
     assert [one.target for one in asked] == ["/v1/chat/completions"] * NEEDS[name].steps
     first, second = server.bodies[:2]
