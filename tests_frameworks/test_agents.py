@@ -78,4 +78,4 @@ def test_an_agent_calls_its_tool_and_answers_with_a_real_model(
 ) -> None:
     path = example(name)
     with routed(name, llama.url, MODEL_ALIAS, tmp_path) as told:
-        assert "It is sunny in Paris." in run(path, *told, home=tmp_path)
+        assert any("It is sunny in Paris." in line for line in run(path, *told, home=tmp_path))
