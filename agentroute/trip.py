@@ -19,7 +19,7 @@ from agentroute.hedge import hedge_after_s
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.passage import Means, Passage
-from agentroute.task import slo
+from agentroute.route import deadline_of
 from agentroute.tries import Tries
 
 _LOOK_S = 0.25
@@ -104,7 +104,9 @@ class Trip:
 
     def _finds_a_way(self, error: BaseException) -> bool:
         """Whether to go on after this: elsewhere, else to the same server after a while."""
-        elapsed_s, deadline = self._elapsed_s(), slo(self._errand.task.deadline_s)
+        # On a fallback that route's own holds.
+        task = self._errand.task if self._call is None else self._call.decision.task
+        elapsed_s, deadline = self._elapsed_s(), deadline_of(task, self._means.router.routes)
         total_s, due_s = self._means.timeout.total_s, math.inf if deadline is None else deadline.value
         if elapsed_s >= total_s or (elapsed_s >= due_s and deadline is not None and deadline.hard):
             return False

@@ -179,14 +179,17 @@ def test_what_the_caller_has_retried_is_not_retried_again_and_counted_on(first: 
     assert first.retries == ["2"]
 
 
-def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer) -> None:
+@pytest.mark.parametrize("of", ["task", "route"])
+def test_a_deadline_that_has_passed_ends_the_tries(first: FaultServer, of: str) -> None:
     async def slow(asked: faults.Question, out: faults.Connection) -> None:
         await asyncio.sleep(0.3)
         out.write(answer(503, BUSY))
 
     first.fault = slow
-    task = Task(context_tokens=20, max_output_tokens=20, deadline_s=Slo(0.2, hard=False))
-    with Client(one(first)) as client, pytest.raises(BackendError) as caught:
+    due = Slo(0.2, hard=False)
+    task = replace(TASK, deadline_s=due) if of == "task" else replace(TASK, route="due")
+    router = Router(one(first).fleet, routes=[Route(name="due", deadline_s=due)])
+    with Client(router) as client, pytest.raises(BackendError) as caught:
         client.chat(HI, task=task)
     assert len(caught.value.attempts) == first.asked.total() == 1
 
