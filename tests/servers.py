@@ -9,6 +9,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -203,6 +204,14 @@ def deployment(
         served_model=served_model,
         api_key_env=api_key_env,
     )
+
+
+def until(true: Callable[[], bool], most_s: float = 10.0) -> None:
+    """Wait until something has come about."""
+    deadline = time.monotonic() + most_s
+    while not true():
+        assert time.monotonic() < deadline, "it never came about"
+        time.sleep(0.02)
 
 
 def router(*deployments: Deployment) -> Router:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 
 import pytest
-from servers import Server, answers, deployment, router
+from servers import Server, answers, deployment, router, until
 
 from agentroute import AsyncWatcher, Client, Router, Watcher
 from agentroute.adapters.endpoints import EMBEDDINGS
@@ -34,13 +32,6 @@ def goes_by(one: Router, *deployments: Deployment) -> None:
 def serving(name: str, model: str) -> Deployment:
     """A deployment of a model of which no tokenizer is known."""
     return Deployment(name, Profile(format=1, name=model, engine=Engine(name="vllm")))
-
-
-def until(true: Callable[[], bool], most_s: float = 10.0) -> None:
-    deadline = time.monotonic() + most_s
-    while not true():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.02)
 
 
 # ---- how models count

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from servers import Asked, Behaviour, Server, answers, deployment, free_port, router, says, silent
+from servers import Asked, Behaviour, Server, answers, deployment, free_port, router, says, silent, until
 
 from agentroute import AsyncWatcher, PoolFull, Router, Task, UsageError, Watcher
 from agentroute.adapters import adapter
@@ -44,13 +43,6 @@ def routes(table: dict[str, str | tuple[int, str]]) -> Behaviour:
         answers(body, status=status)(connection, asked)  # type: ignore[arg-type]
 
     return behave
-
-
-def until(true: Callable[[], bool], most_s: float = 10.0) -> None:
-    deadline = time.monotonic() + most_s
-    while not true():
-        assert time.monotonic() < deadline, "it never came about"
-        time.sleep(0.02)
 
 
 # ---- what the router learns
