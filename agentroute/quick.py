@@ -83,6 +83,8 @@ class Quick:
             for d in range(len(fleet.deployments))
         ]
         self._brackets, self._rows = fleet.curves.brackets(), fleet.curves.rows()
+        self._wide = 2 * self._brackets[2]
+        """Places of each crossing in the rows."""
         self._among = fleet.curves.among_coefficients()
         self._bound: tuple[Any, _Bound] = None, []
         self._table = table
@@ -150,7 +152,9 @@ class Quick:
         # Indexing an array takes three times as long as a view of its memory.
         any_pool, steps, rows = self._any_pool, osl - 1.0, self._rows
         first_row, last_row, w00, w01, w10, w11 = self._curves.corners(log(isl), log(osl))
-        r00, r01, r10, r11 = rows[first_row], rows[first_row + 1], rows[last_row], rows[last_row + 1]
+        wide, first_at, last_at = self._wide, first_row * self._wide, last_row * self._wide
+        r00, r01 = rows[first_at : first_at + wide], rows[first_at + wide : first_at + 2 * wide]
+        r10, r11 = rows[last_at : last_at + wide], rows[last_at + wide : last_at + 2 * wide]
         if own_by is not None:
             thousands = isl / THOUSAND
             context, read, pairs = (isl + osl / 2.0) / THOUSAND, thousands / osl, thousands * thousands / osl

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -186,3 +187,18 @@ def test_a_decision_that_was_quick_says_as_much_as_any() -> None:
     assert decision.deployment == decision.chosen.name == decision.candidates[0].deployment == "b"
     assert decision.ttft_ms is not None
     assert decision.explain().startswith("b")
+
+
+@pytest.mark.parametrize("count", [4, 32])
+def test_a_router_takes_less_than_64_kib_for_each_deployment(count: int) -> None:
+    profiles = [shipped().profile(shipped().profile_names[7 * i]) for i in range(count)]
+    fleet = Fleet(shipped().deployment(profile) for profile in profiles)
+    Router(fleet)  # what is imported or read for the first router is no other's
+    tracemalloc.start()
+    try:
+        router = Router(fleet)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(router.fleet) == count
+    assert taken / count < 64 * 1_024

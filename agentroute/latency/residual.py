@@ -73,26 +73,25 @@ class Residual:
 
     kernel: Kernel
     loads: Array
-    inverse: Array
-    """Of the kernel between all loads, noise included."""
     weights: Array
     """``inverse`` times the values."""
+    surprises: Array
+    """By point, how far its value is from what all others say of it, over how unsure they are (``Doubts``)."""
 
     @classmethod
     def through(cls, kernel: Kernel, loads: Array, values: Array, inverse: Array) -> Residual:
-        return cls(kernel, loads, inverse, inverse @ values)
+        weights, certain = inverse @ values, np.diag(inverse)
+        return cls(kernel, loads, weights, weights / certain * np.sqrt(certain * kernel.total))
+
+    @property
+    def inverse(self) -> Array:
+        """Of the kernel between all loads, noise included. Not kept: it is the largest, and seldom asked for."""
+        return inverse(self.kernel, self.loads)
 
     def at(self, loads: Array) -> Array:
         """The residual at ``loads``, shape (m, 3); at its own loads exactly the values."""
         own = np.abs(loads[:, None, :] - self.loads[None, :, :]).sum(axis=2) < ALONE
         result: Array = (self.kernel(loads, self.loads) + NOISE * own) @ self.weights
-        return result
-
-    @property
-    def surprises(self) -> Array:
-        """By point, how far its value is from what all others say of it, over how unsure they are (``Doubts``)."""
-        certain = np.diag(self.inverse)
-        result: Array = self.weights / certain * np.sqrt(certain * self.kernel.total)
         return result
 
 
