@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from itertools import chain
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agentroute.assessment import SHARED_BY
-from agentroute.compiled import CompiledFleet
+from agentroute.compiled import CompiledFleet, Floats
 from agentroute.inputs import LOADS, Ask, Queue, State, There
 from agentroute.latency.layout import N_KNOTS
 from agentroute.latency.physics import THOUSAND
@@ -50,11 +51,23 @@ class _Of(NamedTuple):
     fixed: float
     gpu: float
     """What a millisecond of it counts."""
-    least_step: float
-    """What a step counts at the least, at any load between the knots."""
     window_tokens: float
     request_blocks: float
     rank: int
+
+
+class _Order(NamedTuple):
+    """All deployments, for prompts of similar lengths: by what a step counts at the least, at any load between knots."""
+
+    of: list[_Of]
+    steps: array[float]
+    reads: array[float]
+    """What a prompt counts at the least."""
+
+    @classmethod
+    def of_all(cls, every: list[_Of], reads: Floats, steps: Floats) -> _Order:
+        order = np.argsort(steps, kind="stable")
+        return cls([every[d] for d in order.tolist()], array("d", steps[order]), array("d", reads[order]))
 
 
 class Quick:
@@ -64,7 +77,7 @@ class Quick:
         self._fleet, self._curves = fleet, fleet.curves
         table = fleet.block_table
         axes = fleet.curves.axes()
-        gpu, least_tpot_ms = (fleet.gpu_ms * MISS_PER_GPU_SECOND).tolist(), fleet.curves.least_tpot_ms()
+        gpu = fleet.gpu_ms * MISS_PER_GPU_SECOND
         self._of = [
             _Of(
                 d,
@@ -74,8 +87,7 @@ class Quick:
                 kinds[0][1] if len(kinds := table.kinds[d][0]) == 1 and kinds[0][2] == inf else 0.0,
                 kinds[0][0] if kinds else 0.0,
                 table.kinds[d][1],
-                gpu[d],
-                gpu[d] * least_tpot_ms[d],
+                float(gpu[d]),
                 float(fleet.window_tokens[d]),
                 float(fleet.request_blocks[d]),
                 int(fleet.pool_rank[d]),
@@ -89,8 +101,7 @@ class Quick:
         self._bound: tuple[Any, _Bound] = None, []
         self._table = table
         self._any_pool = fleet.any_known_pool
-        self._from = [[of, *(other for other in self._of if other is not of)] for of in self._of]
-        """All of them, one first."""
+        self._orders = [_Order.of_all(self._of, *cell) for cell in fleet.curves.leasts_ms() * gpu]
         self._last = 0
         """Which one was chosen last. It is tried first: the better that is, the sooner others are out."""
 
@@ -160,16 +171,32 @@ class Quick:
             context, read, pairs = (isl + osl / 2.0) / THOUSAND, thousands / osl, thousands * thousands / osl
         begins, per_length, to_tpot = self._brackets
         first_to_come = 1.0 if room_now else to_come
-        # For whoever is out by what its steps take at the least; what lies beyond the knots may be less.
+        # What counts at the least, for whoever is out by that alone; what lies beyond the knots may be less.
         inside = w00 >= 0.0 and w01 >= 0.0 and w10 >= 0.0 and w11 >= 0.0 and total + to_come < MOST_N
-        least_steps = steps if inside and factors is None else 0.0
-        if own is not None:
-            least_steps *= LEAST_AMONG
-        most = inf
+        least_step = least_read = 0.0
+        if inside:
+            least_step = steps if own is None else LEAST_AMONG * steps
+            least_read = 1.0 if shares is None else 0.0
+            if factors is not None:
+                least_factor = float(factors.min())
+                least_step, least_read = least_factor * least_step, least_factor * least_read
+        most_n = to_come + max(busy_by) if total else to_come
+        least_of_any = least_step / (most_n if most_n > SHARED_BY else SHARED_BY)
+        order, by_step, by_read = self._orders[self._curves.cell(first_row)]
+        most, last, seen = inf, self._last, -1
         best, least, least_rank, busiest, near, chosen = None, inf, 1 << 30, inf, False, -1
-        for of in self._from[self._last]:
+        for of, a_step, a_read in chain(((self._of[last], 0.0, 0.0),), zip(order, by_step, by_read, strict=True)):
+            if least_of_any * a_step > most:
+                break
+            if (d := of[0]) == seen:
+                continue
+            seen = last
+            busy = busy_by[d]
+            n = n_run = busy + to_come
+            if least_step / (n if n > SHARED_BY else SHARED_BY) * a_step + least_read * a_read > most:
+                continue
             (
-                d,
+                _,
                 knots,
                 at,
                 slots,
@@ -178,7 +205,6 @@ class Quick:
                 groups,
                 fixed,
                 gpu,
-                least_step,
                 window_tokens,
                 request_blocks,
                 rank,
@@ -203,7 +229,7 @@ class Quick:
                     moves = True
             if rank > least_rank:
                 continue
-            held, busy = held_by[d], busy_by[d]
+            held = held_by[d]
             if block_tokens and output_is_set:
                 units = fixed - (-held_tokens // block_tokens) * groups
             else:
@@ -211,9 +237,6 @@ class Quick:
             if room_now and any_pool and held + units > blocks:
                 continue
             # At which load.
-            n = n_run = busy + to_come
-            if least_steps / (n if n > SHARED_BY else SHARED_BY) * least_step > most:
-                continue
             full = held + units * concurrency
             if full > blocks or n > slots:
                 room = (blocks - held) // units + busy if blocks < inf else inf

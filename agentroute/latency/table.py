@@ -159,10 +159,18 @@ class CurveTable:
         TPOT's are. As memory, since indexing an array takes three times as long."""
         return self._begins.data, self._per_length.data, self._count
 
-    def least_tpot_ms(self) -> list[float]:
-        """By deployment the least TPOT on any of its knots, and so between them."""
-        tpot = self._rows[:, self._count :].min(axis=0)
-        return [exp(tpot[at : at + len(knots) + 2].min()) for knots, at in self.axes()]
+    def leasts_ms(self) -> Array:
+        """The least TTFT and TPOT of every deployment at prompt lengths between two knots, on any knots of the other
+        axes, and so between them; shape (isl - 1, 2, d)."""
+        begins = [at for _, at in self.axes()]
+        by_isl = self._rows.reshape(len(self._isl), len(self._osl), -1).min(axis=1)
+        least = np.minimum.reduceat(by_isl, [*begins, *(self._count + at for at in begins)], axis=1)
+        between: Array = np.exp(np.minimum(least[:-1], least[1:]), dtype=np.float64)
+        return between.reshape(-1, 2, len(self.curves))
+
+    def cell(self, first_row: int) -> int:
+        """Between which two isl knots the crossings of ``corners`` lie."""
+        return first_row // len(self._osl)
 
     def among_coefficients(self) -> list[tuple[float, float, float]]:
         """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
