@@ -159,9 +159,10 @@ class Asks:
         if inherited is None:
             inherited = self._inherited[route.name] = tuple(soft(getattr(route, field)) for _, field, _ in _METRICS)
         limits = []
-        for own, from_route, (metric, _, ms) in zip(_own_limits(task), inherited, _METRICS, strict=True):
+        for own, from_route, limited in zip(_own_limits(task), inherited, _METRICS, strict=True):
             chosen = from_route if own is None else slo(own)
             if chosen is not None:
+                metric, _, ms = limited
                 asked_ms, gone_ms = chosen.value * ms, 0.0 if metric == "tpot_ms" else waited_ms
                 left = max(asked_ms - gone_ms, NO_TIME_MS)
                 limits.append(Limit(metric, left, chosen.stat, chosen.hard, asked_ms, gone_ms, chosen.from_itl))

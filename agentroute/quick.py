@@ -57,7 +57,7 @@ class _Of(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """All deployments, for prompts of similar lengths: by what a step counts at the least, at any load between knots."""
+    """All deployments, for prompts of similar lengths, by what a step counts at the least at any load between knots."""
 
     of: list[_Of]
     steps: array[float]
@@ -101,6 +101,7 @@ class Quick:
         self._bound: tuple[Any, _Bound] = None, []
         self._table = table
         self._any_pool = fleet.any_known_pool
+        self._across = fleet.curves.across
         self._orders = [_Order.of_all(self._of, *cell) for cell in fleet.curves.leasts_ms() * gpu]
         self._last = 0
         """Which one was chosen last. It is tried first: the better that is, the sooner others are out."""
@@ -182,7 +183,7 @@ class Quick:
                 least_step, least_read = least_factor * least_step, least_factor * least_read
         most_n = to_come + max(busy_by) if total else to_come
         least_of_any = least_step / (most_n if most_n > SHARED_BY else SHARED_BY)
-        order, by_step, by_read = self._orders[self._curves.cell(first_row)]
+        order, by_step, by_read = self._orders[first_row // self._across]
         most, last, seen = inf, self._last, -1
         best, least, least_rank, busiest, near, chosen = None, inf, 1 << 30, inf, False, -1
         for of, a_step, a_read in chain(((self._of[last], 0.0, 0.0),), zip(order, by_step, by_read, strict=True)):

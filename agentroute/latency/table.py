@@ -168,9 +168,10 @@ class CurveTable:
         between: Array = np.exp(np.minimum(least[:-1], least[1:]), dtype=np.float64)
         return between.reshape(-1, 2, len(self.curves))
 
-    def cell(self, first_row: int) -> int:
-        """Between which two isl knots the crossings of ``corners`` lie."""
-        return first_row // len(self._osl)
+    @property
+    def across(self) -> int:
+        """Crossings of one isl knot: so many rows on begin those of the next."""
+        return len(self._osl)
 
     def among_coefficients(self) -> list[tuple[float, float, float]]:
         """By deployment what ``among`` weighs: context, prompts read, and pairs of their tokens."""
