@@ -183,10 +183,11 @@ class Quick:
                 least_step, least_read = least_factor * least_step, least_factor * least_read
         most_n = to_come + max(busy_by) if total else to_come
         least_of_any = least_step / (most_n if most_n > SHARED_BY else SHARED_BY)
-        order, by_step, by_read = self._orders[first_row // self._across]
+        order, least_steps, least_reads = self._orders[first_row // self._across]
         most, last, seen = inf, self._last, -1
         best, least, least_rank, busiest, near, chosen = None, inf, 1 << 30, inf, False, -1
-        for of, a_step, a_read in chain(((self._of[last], 0.0, 0.0),), zip(order, by_step, by_read, strict=True)):
+        ordered = zip(order, least_steps, least_reads, strict=True)
+        for of, a_step, a_read in chain(((self._of[last], 0.0, 0.0),), ordered):
             if least_of_any * a_step > most:
                 break
             if (d := of[0]) == seen:
