@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hypothesis import strategies as st
+from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute.capacity.pool import NULL_BLOCKS
 from agentroute.fleet import Deployment, Fleet
@@ -137,6 +138,10 @@ def assert_nothing_is_held(by: Router) -> None:
     assert not ledger.in_flight.any()
     assert not ledger.resident.any()
     assert not by._situation.prefills._bound
+
+
+nothing_is_held = retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)(assert_nothing_is_held)
+"""The same after a moment, in which a server may still have to notice that nobody listens."""
 
 
 class Clock:

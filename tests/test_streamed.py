@@ -9,15 +9,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import faults
 import pytest
-from servers import Behaviour, Server, answers, deployment, router, silent_after, streams
+from faults import FaultServer
+from scripted import HI, TASK, one
+from servers import Behaviour, Server, answers, deployment, free_tokens, router, silent_after, streams
 
 from agentroute.client import AsyncClient, Client, Reply, Retry, Session, Timeout
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.ended import Ended
 from agentroute.errors import BackendError, FailureKind, UnknownNameError, UsageError
 from agentroute.payload import EndpointName
-from agentroute.task import Task
 from agentroute.wire import Event, Finished, ReasoningDelta, Restarted, TextDelta, ToolCallDelta, Usage
 
 
@@ -126,12 +128,6 @@ def text_of(events: Sequence[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
-def free_tokens(of: Client) -> int:
-    headroom = of.router.decide(Task(context_tokens=1, max_output_tokens=1)).candidates[0].headroom
-    assert headroom is not None
-    return headroom.free
-
-
 # --- a real server
 
 
@@ -142,7 +138,7 @@ def test_a_real_server_s_answer_comes_in_pieces_and_is_the_one_that_comes_whole(
     with Client(router(deployment(llama_one.url, pool_tokens=2048))) as client:
         whole = client.call(wire.endpoint, wire.body())
         events, reply = taken(client, wire)
-        assert free_tokens(client) == 2048
+        assert free_tokens(client.router) == 2048
     assert len(events) > 5, "several pieces, a reason to stop, and usage"
     assert text_of(events) == reply.text == whole.text != ""
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (whole.usage.prompt_tokens, 9)
@@ -476,3 +472,25 @@ def test_leaving_the_block_ends_the_request() -> None:
         with pytest.raises(UsageError, match="the stream is closed"):
             next(events)
     assert events.reply is None
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"), [(("\\ud83d", "\\ude00 yes"), "😀 yes"), (("no \\ud83d", ""), "no \ufffd")]
+)
+def test_a_character_that_came_in_two_halves_is_one_and_half_of_one_is_none(
+    first: FaultServer, pieces: tuple[str, str], text: str
+) -> None:
+    """Half a character could be neither printed nor sent with the next prompt."""
+
+    async def halves(asked: faults.Question, out: faults.Connection) -> None:
+        if len(asked.body["messages"]) > 1:
+            return await faults.good(asked, out)
+        said = b"".join(faults.event(f'{{"choices":[{{"delta":{{"content":"{piece}"}}}}]}}') for piece in pieces)
+        out.write(faults.HEAD + said + faults.delta("", "stop") + faults.event("[DONE]") + faults.END)
+
+    first.fault = halves
+    with Client(one(first)) as client:
+        with client.stream(HI, task=TASK) as events:
+            list(events)
+        assert events.reply is not None and events.reply.text == text
+        assert client.chat([*HI, {"role": "assistant", "content": events.reply.text}, *HI]).text == "hi there"

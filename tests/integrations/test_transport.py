@@ -13,10 +13,9 @@ from typing import Any
 import faults
 import httpx as plain_httpx
 import pytest
-from faults import Connection, FaultServer, Question
-from fleets import assert_nothing_is_held, profile
+from faults import Connection, FaultServer, Question, closed
+from fleets import nothing_is_held, profile
 from servers import Server, answers
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import hint
 from agentroute.client import AsyncClient, Client
@@ -66,16 +65,6 @@ class Watched(Router):
 def router_for(server: FaultServer, **more: Any) -> Watched:
     one = Deployment("one", profile(kv_blocks=1_000, window=2_000), urls=(server.url,), served_model="m")
     return Watched(Fleet([one]), **more)
-
-
-@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
-def nothing_is_held(router: Router) -> None:
-    assert_nothing_is_held(router)
-
-
-@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
-def closed(server: FaultServer) -> None:
-    assert not server.connections
 
 
 def post(
