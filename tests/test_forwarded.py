@@ -10,7 +10,7 @@ import faults
 import pytest
 from faults import FaultServer
 from fleets import nothing_is_held
-from scripted import one
+from pair import one
 
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import BackendError, FailureKind, UsageError

@@ -11,7 +11,7 @@ import faults
 import pytest
 from faults import FaultServer, closed
 from fleets import nothing_is_held
-from scripted import HI, TASK, one, two
+from pair import HI, TASK, one, two
 
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import UsageError

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from faults import FaultServer
-from scripted import one
+from pair import one
 
 from agentroute.client import Client, Timeout
 from agentroute.errors import UsageError

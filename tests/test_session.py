@@ -8,7 +8,7 @@ import faults
 import pytest
 from faults import FaultServer
 from fleets import nothing_is_held, profile
-from scripted import HI, one
+from pair import HI, one
 
 from agentroute.client import Client, Session
 from agentroute.counting import Counting

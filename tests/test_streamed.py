@@ -12,7 +12,7 @@ from typing import Any
 import faults
 import pytest
 from faults import FaultServer
-from scripted import HI, TASK, one
+from pair import HI, TASK, one
 from servers import Behaviour, Server, answers, deployment, free_tokens, router, silent_after, streams
 
 from agentroute.client import AsyncClient, Client, Reply, Retry, Session, Timeout

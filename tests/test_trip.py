@@ -11,7 +11,7 @@ import faults
 import pytest
 from faults import FaultServer, answer, closed, says
 from fleets import nothing_is_held, profile
-from scripted import BUSY, HI, TASK, one, two
+from pair import BUSY, HI, TASK, one, two
 
 from agentroute.client import AsyncClient, Client, Retry, Timeout
 from agentroute.errors import BackendError, FailureKind

@@ -14,7 +14,7 @@ import faults
 import httpx as plain_httpx
 import pytest
 from faults import Connection, FaultServer, Question, closed
-from fleets import nothing_is_held, profile
+from fleets import Watched, nothing_is_held, profile
 from servers import Server, answers
 
 from agentroute import hint
@@ -24,7 +24,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.integrations.transport import BASE_URL, routing_transport
 from agentroute.route import Route
 from agentroute.router import Router
-from agentroute.task import Slo, Task
+from agentroute.task import Slo
 
 MODULES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 CHAT = "/chat/completions"
@@ -48,18 +48,6 @@ def body_of(server: FaultServer) -> Any:
     assert server.bodies is not None
     (body,) = server.bodies
     return json.loads(body)
-
-
-class Watched(Router):
-    """Remembers what it was asked for."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.tasks: list[Task] = []
-
-    def admit(self, task: Task, **more: Any) -> Any:
-        self.tasks.append(task)
-        return super().admit(task, **more)
 
 
 def router_for(server: FaultServer, **more: Any) -> Watched:
