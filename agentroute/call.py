@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,20 @@ class Assembly:
     calls: dict[int, list[ToolCallDelta]] = field(default_factory=dict)
     finish_reason: str | None = None
     usage: Usage = field(default_factory=Usage)
+    _meant: dict[int, int] = field(default_factory=dict)
+    """Which call the server means by a number, where that is not the number itself."""
+
+    def numbered(self, piece: ToolCallDelta) -> ToolCallDelta:
+        """A piece of a tool call with a number that no other call has: llama.cpp's responses name none, so that all
+        would be 0, and what begins under a number and another id is another call.
+
+        Only a piece with a name begins one: some servers make up a new id for each piece.
+        """
+        index = self._meant.get(piece.index, piece.index)
+        begun = next((one.id for one in self.calls.get(index, ()) if one.id), None)
+        if begun is not None and piece.name and piece.id and piece.id != begun:
+            index = self._meant[piece.index] = max(self.calls) + 1
+        return piece if index == piece.index else replace(piece, index=index)
 
     def add(self, event: Event) -> bool:
         """Take an event in; whether it is content."""
@@ -267,6 +281,8 @@ class Call:
         """Take in the events of one ``data:``, and what one of text alone looks like."""
         events = self.adapter.events(data, self._wire, data.event if isinstance(data, Named) else "")
         for event in events:
+            if type(event) is ToolCallDelta:
+                event = self._assembly.numbered(event)
             if self._assembly.add(event) and not self.began:
                 self.began = True
                 self._ttft_s = self.took_s

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -14,21 +13,19 @@ from agentroute.call import Reply, Seen
 from agentroute.counting import Counting
 from agentroute.ended import Observer
 from agentroute.errand import Errand
-from agentroute.errors import BackendError
 from agentroute.forwarded import AsyncForwarded, Forwarded
-from agentroute.passage import Means, Passage
+from agentroute.passage import Means
 from agentroute.patience import Timeout
 from agentroute.payload import EndpointName, Messages, endpoint_of
 from agentroute.pools import Wire
 from agentroute.portal import Portal
 from agentroute.session import Session
+from agentroute.streamed import AsyncEvents, Events
 from agentroute.task import Task
 from agentroute.tries import Retry
 from agentroute.trip import Trip
-from agentroute.wire import Event, Restarted
 
 if TYPE_CHECKING:
-    from agentroute.decision import Decision
     from agentroute.router import Router
 
 __all__ = [
@@ -156,12 +153,43 @@ class AsyncClient:
             retried=retried,
             resume=resume,
         )
-        trip = Trip(self._means, errand)
-        events = AsyncEvents(trip, await trip.begin())
+        events = await AsyncEvents.of(self._means, errand)
         try:
             yield events
         finally:
-            await events._passage.close()
+            await events._close()
+
+    @asynccontextmanager
+    async def stream_call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        resume: Resume = None,
+    ) -> AsyncIterator[AsyncEvents]:
+        """Ask an endpoint that streams, and take the answer as it comes, in the same events as that of a chat.
+
+        ``endpoint`` and ``body`` are those of ``call``, other arguments and errors those of ``stream``. Embeddings do
+        not stream (``UsageError``).
+        """
+        errand = Errand.whole(
+            endpoint_of(endpoint),
+            body,
+            task,
+            streaming=True,
+            counting=self._means.counting,
+            session=session,
+            retried=retried,
+            resume=resume,
+        )
+        events = await AsyncEvents.of(self._means, errand)
+        try:
+            yield events
+        finally:
+            await events._close()
 
     @asynccontextmanager
     async def forward(
@@ -208,52 +236,6 @@ class AsyncClient:
         await self.aclose()
 
 
-class AsyncEvents:
-    """The events of a stream, once; then ``reply`` holds the whole answer."""
-
-    def __init__(self, trip: Trip, passage: Passage) -> None:
-        self._trip, self._passage = trip, passage
-
-    @property
-    def decision(self) -> Decision:
-        """Why this deployment was chosen."""
-        return self._passage.call.decision
-
-    @property
-    def reply(self) -> Reply | None:
-        """The whole answer; ``None`` until the last event has been received."""
-        return None if self._passage.call.ready else self._passage.call.reply
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        ready = self._passage.call.ready or await self._more()
-        if not ready:
-            raise StopAsyncIteration
-        return ready.popleft()
-
-    async def _batch(self) -> deque[Event]:
-        """All events that are there."""
-        ready = await self._more()
-        taken = ready.copy()
-        ready.clear()
-        return taken
-
-    async def _more(self) -> deque[Event]:
-        """The events that are there, at least one; none at the end."""
-        while not (call := self._passage.call).ready:
-            if call.reply is not None:
-                await self._passage.drain()
-                break
-            try:
-                await self._passage.read_on()
-            except BackendError as error:
-                self._passage = await self._trip.anew(error, self._passage)
-                self._passage.call.ready.appendleft(Restarted())
-        return call.ready
-
-
 class Client:
     """The sync twin of ``AsyncClient``: the same arguments and methods; usable from several threads.
 
@@ -297,7 +279,6 @@ class Client:
         """Ask any endpoint and wait for the whole answer; see ``AsyncClient.call``."""
         return self._portal.run(self._inner.call(endpoint, body, task=task, session=session, retried=retried))
 
-    @contextmanager
     def stream(
         self,
         messages: Messages,
@@ -307,15 +288,26 @@ class Client:
         session: Session | None = None,
         retried: int = 0,
         resume: Resume = None,
-    ) -> Iterator[Events]:
+    ) -> AbstractContextManager[Events]:
         """Ask, wait for the first content, and take the answer as it comes; see ``AsyncClient.stream``."""
-        opened = self._inner.stream(messages, task=task, body=body, session=session, retried=retried, resume=resume)
-        with self._entered(opened) as inner:
-            events = Events(self._portal, inner)
-            try:
-                yield events
-            finally:
-                events._ready.clear()
+        return self._streamed(
+            self._inner.stream(messages, task=task, body=body, session=session, retried=retried, resume=resume)
+        )
+
+    def stream_call(
+        self,
+        endpoint: EndpointName,
+        body: Mapping[str, Any],
+        *,
+        task: Task | None = None,
+        session: Session | None = None,
+        retried: int = 0,
+        resume: Resume = None,
+    ) -> AbstractContextManager[Events]:
+        """Ask an endpoint that streams, and take the answer as it comes; see ``AsyncClient.stream_call``."""
+        return self._streamed(
+            self._inner.stream_call(endpoint, body, task=task, session=session, retried=retried, resume=resume)
+        )
 
     @contextmanager
     def forward(
@@ -348,6 +340,15 @@ class Client:
         self.close()
 
     @contextmanager
+    def _streamed(self, opened: AbstractAsyncContextManager[AsyncEvents]) -> Iterator[Events]:
+        with self._entered(opened) as inner:
+            events = Events(self._portal, inner)
+            try:
+                yield events
+            finally:
+                events._close()
+
+    @contextmanager
     def _entered(self, opened: AbstractAsyncContextManager[T]) -> Iterator[T]:
         inside = self._portal.run(opened.__aenter__())
         try:
@@ -355,31 +356,3 @@ class Client:
         finally:
             if not self._portal.closed:  # else it has ended all that was open
                 self._portal.run(opened.__aexit__(None, None, None))
-
-
-class Events:
-    """The events of a stream, once; then ``reply`` holds the whole answer."""
-
-    def __init__(self, portal: Portal, inner: AsyncEvents) -> None:
-        self._portal, self._inner = portal, inner
-        self._ready: deque[Event] = deque()
-
-    @property
-    def decision(self) -> Decision:
-        """Why this deployment was chosen."""
-        return self._inner.decision
-
-    @property
-    def reply(self) -> Reply | None:
-        """The whole answer; ``None`` until the last event has been received."""
-        return None if self._ready else self._inner.reply
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Event:
-        if not self._ready:
-            self._ready = self._portal.run(self._inner._batch())
-        if not self._ready:
-            raise StopIteration
-        return self._ready.popleft()

@@ -78,6 +78,7 @@ class Errand:
         counting: Counting | None = None,
         session: Session | None = None,
         retried: int = 0,
+        resume: Literal["restart"] | None = None,
     ) -> Errand:
         """A request for any endpoint, its prompt in the body; raises ``UsageError``."""
         if not isinstance(body, Mapping):
@@ -91,6 +92,7 @@ class Errand:
             counting=counting,
             session=session,
             retried=retried,
+            resume=resume,
         )
 
     @classmethod

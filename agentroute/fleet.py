@@ -93,7 +93,7 @@ def check_url(url: str) -> None:
 
 def _check_label(host: str, url: str) -> None:
     """httpx reads such a name back into its own letters, as IDNA 2008 (RFC 5891) has it, whenever it is asked for."""
-    import idna  # httpx asks for it
+    import idna
 
     try:
         idna.decode(host)

@@ -6,8 +6,10 @@ import asyncio
 import math
 import random
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
@@ -52,14 +54,7 @@ class Trip:
 
         Raises ``BackendError`` with every attempt, or what ``Router.acquire`` raises.
         """
-        try:
-            passage = await self._begin()
-        except BaseException as error:
-            self._tell(None, error)
-            raise
-        if self._means.observers:
-            passage.on_close = self._tell
-        return passage
+        return await self._told(self._begin())
 
     async def _begin(self) -> Passage:
         try:
@@ -73,12 +68,19 @@ class Trip:
         Raises ``broken``, with every attempt, where he does not, or where there is none.
         """
         at.on_close = None
+        return await self._told(self._anew(broken, at), at)
+
+    async def _anew(self, broken: BackendError, at: Passage) -> Passage:
+        await at.close()
+        self._failed(broken, at)
+        if self._errand.resume != "restart":
+            raise self._tries.told(broken) from broken.__cause__
+        return await self._go_on(broken)
+
+    async def _told(self, way: Coroutine[Any, Any, Passage], at: Passage | None = None) -> Passage:
+        """The passage that a way leads to. Observers are told of its end, or now, where there is none."""
         try:
-            await at.close()
-            self._failed(broken, at)
-            if self._errand.resume != "restart":
-                raise self._tries.told(broken) from broken.__cause__
-            passage = await self._go_on(broken)
+            passage = await way
         except BaseException as error:
             self._tell(at, error)
             raise

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from faults import FaultServer
 from hypothesis import settings
 
 from agentroute import compiled, pools
@@ -94,6 +95,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def is_live(item: pytest.Item) -> bool:
     """Whether it asks one of the servers below."""
     return isinstance(item, pytest.Function) and not LIVE.isdisjoint(item.fixturenames)
+
+
+@pytest.fixture
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment names no proxy and no certificates, whatever it does on this machine."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture
+def first() -> Iterator[FaultServer]:
+    """A scripted server."""
+    with FaultServer() as server:
+        yield server
+
+
+@pytest.fixture
+def second() -> Iterator[FaultServer]:
+    """Another one."""
+    with FaultServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,8 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Self
 
+from tenacity import retry, stop_after_delay, wait_fixed
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -376,3 +378,9 @@ class FaultServer:
         for connection in list(self.connections):
             connection.transport.abort()
         await asyncio.sleep(0.01)
+
+
+@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.01), reraise=True)
+def closed(*servers: FaultServer) -> None:
+    """Wait until no connection to any of them is open."""
+    assert [len(server.connections) for server in servers] == [0] * len(servers)

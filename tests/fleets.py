@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute.capacity.pool import NULL_BLOCKS
+from agentroute.catalogue import shipped
+from agentroute.errors import NoFeasibleDeployment
 from agentroute.fleet import Deployment, Fleet
 from agentroute.latency.points import Measured, Measurement, Point
 from agentroute.lease import Lease
 from agentroute.origin import Origin, Provenance
+from agentroute.outcome import Outcome
 from agentroute.profile import Capabilities, Engine, KvPool, KvType, Limits, Precision, Price, Profile
 from agentroute.router import Router
 from agentroute.shape.model import Capability
+from agentroute.shape.sharding import Sharding
 from agentroute.task import Task
 
 SOURCE = Provenance(origin="measured", source="a test")
@@ -91,6 +97,23 @@ def profile(
     )
 
 
+def mixed(version: str | None) -> Deployment:
+    """gpt-oss-120b with 451,040 tokens printed: half of its layers keep a window of 128 and the batch alone."""
+    pool = KvPool(tokens=451_040, block_tokens=16)
+    return shipped().deployment(
+        Profile(
+            format=1,
+            name="mixed",
+            model="gpt-oss-120b",
+            accelerator="h200_sxm",
+            engine=Engine(name="vllm", version=version),
+            precision=Precision(weights="mxfp4", kv="bf16"),
+            sharding=Sharding(tp=1),
+            limits=Limits(max_model_len=131_072, kv_pool=pool, provenance=SOURCE),
+        )
+    )
+
+
 def fleet(*profiles: Profile) -> Fleet:
     """A deployment for each profile, named after it."""
     return Fleet(Deployment(p.name, p) for p in profiles)
@@ -120,6 +143,17 @@ def held(by: Router, asked: Task) -> Lease:
 _HELD: list[Lease] = []
 
 
+def occupied(by: Router, busy: Iterable[Task], *, learnt: bool = False) -> list[Lease]:
+    """The leases of those that are placed; keep them. ``learnt``: the last one was slow, and is over."""
+    leases: list[Lease] = []
+    for asked in busy:
+        with suppress(NoFeasibleDeployment):
+            leases.append(by.acquire(asked))
+    if learnt and leases:
+        leases.pop().settle(Outcome(ttft_ms=900.0, tpot_ms=30.0))
+    return leases
+
+
 def assert_nothing_is_held(by: Router) -> None:
     """Nobody holds anything any more, and nobody waits: every account of the ledger is back where it began."""
     gc.collect()
@@ -137,6 +171,22 @@ def assert_nothing_is_held(by: Router) -> None:
     assert not ledger.in_flight.any()
     assert not ledger.resident.any()
     assert not by._situation.prefills._bound
+
+
+nothing_is_held = retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)(assert_nothing_is_held)
+"""The same after a moment, in which a server may still have to notice that nobody listens."""
+
+
+class Watched(Router):
+    """Remembers what it was asked for."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.tasks: list[Task] = []
+
+    def admit(self, task: Task, **more: Any) -> Any:
+        self.tasks.append(task)
+        return super().admit(task, **more)
 
 
 class Clock:

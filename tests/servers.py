@@ -20,6 +20,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.origin import Provenance
 from agentroute.profile import Engine, KvPool, Limits, Profile
 from agentroute.router import Router
+from agentroute.task import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,28 @@ class Asked:
 
 
 Behaviour = Callable[[socket.socket, Asked], None]
+
+HELLO = [{"role": "user", "content": "Say hello"}]
+SHORT = {"max_tokens": 6, "temperature": 0}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": "Get weather",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},
+                "required": ["city"],
+            },
+        },
+    }
+]
+CHUNK = '{"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}'
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+WHOLE = '{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+"""A chat, the fields that keep its answer short, tools for it; and what a server writes: a piece of a stream, the head
+of one, an answer."""
 
 
 class Server:
@@ -217,3 +240,10 @@ def until(true: Callable[[], bool], most_s: float = 10.0) -> None:
 def router(*deployments: Deployment) -> Router:
     """A router over them."""
     return Router(Fleet(deployments))
+
+
+def free_tokens(routed: Router) -> int:
+    """What is not held of the only deployment's KV pool."""
+    headroom = routed.decide(Task(context_tokens=1, max_output_tokens=1)).candidates[0].headroom
+    assert headroom is not None
+    return headroom.free

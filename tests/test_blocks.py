@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fleets import SOURCE
+from fleets import mixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +13,6 @@ from agentroute.capacity import vllm
 from agentroute.capacity.kv import Unknown
 from agentroute.capacity.pool import KvPool, Pool
 from agentroute.catalogue import shipped
-from agentroute.fleet import Deployment
-from agentroute.profile import Engine, Limits, Precision, Profile
-from agentroute.profile import KvPool as Reported
 from agentroute.shape.sharding import Sharding
 
 LAYOUTS = [
@@ -65,33 +62,17 @@ def test_only_layers_that_hold_everything_share_a_prefix_for_as_long_as_they_run
     assert table.whole(10.5 * block).tolist() == [10 * full]
 
 
-def deployed(version: str | None, tokens: int = 451_040, window: int | None = 131_072) -> Deployment:
-    """gpt-oss-120b, of which half of the layers keep 128 tokens."""
-    return shipped().deployment(
-        Profile(
-            format=1,
-            name="mixed",
-            model="gpt-oss-120b",
-            accelerator="h200_sxm",
-            engine=Engine(name="vllm", version=version),
-            precision=Precision(weights="mxfp4", kv="bf16"),
-            sharding=Sharding(tp=1),
-            limits=Limits(max_model_len=window, kv_pool=Reported(tokens=tokens, block_tokens=16), provenance=SOURCE),
-        )
-    )
-
-
 @pytest.mark.parametrize(
     ("version", "at_window"),
     [("0.11.0", 6.6), ("0.30.0", 451_040 / 131_072), (None, 451_040 / 131_072)],
 )
 def test_what_a_server_printed_is_read_as_its_version_meant_it(version: str | None, at_window: float) -> None:
     """Blocks of one group to about 0.19, since then so many windows; where nobody tells, the less."""
-    pool = kv_pool(deployed(version), 131_072)
+    pool = kv_pool(mixed(version), 131_072)
     assert pool is not None
     assert pool.concurrency(131_072) == pytest.approx(at_window, rel=0.05)
 
 
 def test_a_pool_that_nobody_reported_is_unknown() -> None:
-    without = deployed("0.30.0").profile.model_copy(update={"limits": None})
+    without = mixed("0.30.0").profile.model_copy(update={"limits": None})
     assert kv_pool(shipped().deployment(without), 131_072) is None

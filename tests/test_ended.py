@@ -147,8 +147,13 @@ def test_a_call_that_is_cancelled_before_its_answer(server: FaultServer) -> None
 
     async def ask() -> None:
         async with AsyncClient(router(server), observers=[ended.append]) as client:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.chat(HI, task=TASK), 0.2)
+            asking = asyncio.create_task(client.chat(HI, task=TASK))
+            while not server.asked:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.2)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
 
     asyncio.run(ask())
     (one,) = ended

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from servers import Server, answers, deployment, router, says, streams
+from servers import Server, answers, deployment, free_tokens, router, says, streams
 
 from agentroute.adapters.endpoints import CHATS, COMPLETIONS, EMBEDDINGS, RESPONSES
 from agentroute.client import AsyncClient, Client, Reply, Retry
@@ -36,12 +36,6 @@ NO_EMBEDDINGS = answers('{"error": {"code": 501, "message": "This server does no
 
 def sent(body: Mapping[str, Any], **more: Any) -> bytes:
     return json.dumps({"model": MODEL_ALIAS, **body, **more}).encode()
-
-
-def free_tokens(routed: Router) -> int:
-    headroom = routed.decide(Task(context_tokens=1, max_output_tokens=1)).candidates[0].headroom
-    assert headroom is not None
-    return headroom.free
 
 
 # --- a real server

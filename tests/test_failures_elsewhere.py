@@ -13,19 +13,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleets import BLOCK, SOURCE, Clock, fleet, held, point, profile, router, task
+from fleets import BLOCK, Clock, fleet, held, mixed, point, profile, router, task
 from numpy.typing import NDArray
 
 from agentroute.assessment import Assessment
-from agentroute.catalogue import shipped
 from agentroute.errors import FailureKind, NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Deployment, Fleet
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES, Objective, Score
-from agentroute.profile import Engine, KvPool, Limits, Precision, Profile
+from agentroute.profile import Profile
 from agentroute.router import Router
-from agentroute.shape.sharding import Sharding
 from agentroute.state import load
 from agentroute.state.load import Load
 from agentroute.task import Slo, Task
@@ -364,26 +362,10 @@ def test_an_unset_max_tokens_does_not_hold_the_whole_window() -> None:
 # ---- hybrid models
 
 
-def mixed(version: str | None) -> Fleet:
-    """gpt-oss-120b with 451,040 tokens printed: half of its layers keep a window of 128 and the batch alone."""
-    limits = Limits(max_model_len=131_072, kv_pool=KvPool(tokens=451_040, block_tokens=16), provenance=SOURCE)
-    made = Profile(
-        format=1,
-        name="mixed",
-        model="gpt-oss-120b",
-        accelerator="h200_sxm",
-        engine=Engine(name="vllm", version=version),
-        precision=Precision(weights="mxfp4", kv="bf16"),
-        sharding=Sharding(tp=1),
-        limits=limits,
-    )
-    return Fleet([shipped().deployment(made)])
-
-
 @pytest.mark.parametrize(("context", "fit", "by_tokens"), [(1_000, 114, 217), (6_000, 33, 63), (100_000, 4, 4)])
 def test_the_tokens_that_a_hybrid_model_prints_are_not_additive(context: int, fit: int, by_tokens: int) -> None:
     """3.44 windows fit, the log says. Of short requests fewer tokens do: the layers with a window hold those, too."""
-    r, leases = Router(mixed("0.30.0"), clock=Clock()), []
+    r, leases = Router(Fleet([mixed("0.30.0")]), clock=Clock()), []
     with pytest.raises(PoolFull):
         while True:
             leases.append(r.acquire(task(context, 1_072)))
@@ -392,7 +374,7 @@ def test_the_tokens_that_a_hybrid_model_prints_are_not_additive(context: int, fi
 
 def test_an_older_log_of_a_hybrid_model_understates_what_it_holds() -> None:
     """Until 0.19 the log counted blocks of one group: twice as many windows fit than the tokens divided by one."""
-    leases, r = [], Router(mixed("0.11.0"), clock=Clock())
+    leases, r = [], Router(Fleet([mixed("0.11.0")]), clock=Clock())
     with pytest.raises(PoolFull):
         while True:
             leases.append(r.acquire(task(130_000, 1_072)))

@@ -14,10 +14,9 @@ from typing import Literal
 
 import faults
 import pytest
-from faults import Fault, FaultServer, answer, error_in_stream, says
+from faults import Fault, FaultServer, answer, closed, error_in_stream, says
 from fleets import assert_nothing_is_held, profile
 from servers import deployment, free_port
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute.client import AsyncClient, Client, Reply, Retry, Timeout
 from agentroute.errors import BackendError, FailureKind
@@ -117,11 +116,6 @@ def fifty(scene: Scene, way: str, streaming: bool, waits: Timeout = WAITS) -> li
 def idle(client: AsyncClient) -> None:
     """No connection is lent any more."""
     assert not [pool for pool in client._means.pools._all if pool.used]
-
-
-@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.01), reraise=True)
-def closed(*servers: FaultServer) -> None:
-    assert [len(server.connections) for server in servers] == [0] * len(servers)
 
 
 def nothing_is_left(scene: Scene) -> None:

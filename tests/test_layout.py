@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ LAYERS: tuple[str, ...] = (
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
     "payload", "needs", "hints", "answers", "ended", "errand", "lacks",
-    "alarm", "pools", "passage", "forwarded", "trip", "client", "telemetry",
+    "alarm", "pools", "passage", "forwarded", "trip", "streamed", "client", "telemetry",
     "integrations", "gateway",
     "bench", "demo", "cli",
 )  # fmt: skip
@@ -42,6 +45,10 @@ CORE = LAYERS[: LAYERS.index("router") + 1]
 NO_CORE = {"asyncio", "http", "httpx", "io", "os", "requests", "select", "socket", "ssl", "subprocess", "tempfile"}
 NO_CORE |= {"tenacity", "time", "tomllib", "typer", "urllib.request"}
 ADAPTERS_MAY = {"adapters", "errors", "toml", "origin", "profile", "shape", "wire"}
+
+CALLED = {"agents": "openai-agents", "opentelemetry": "opentelemetry-api", "pydantic_ai": "pydantic-ai-slim"}
+CALLED |= {"yaml": "pyyaml"}
+"""Packages by the module that is imported, where they are called otherwise."""
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -119,6 +126,16 @@ def test_the_router_asks_the_clock_only_by_default() -> None:
 def test_an_adapter_knows_errors_shapes_and_the_wire_alone(path: Path) -> None:
     assert {name for name, _ in own(path)} <= ADAPTERS_MAY
     assert not {name.partition(".")[0] for name, _ in imports(path)} & {"httpx", "asyncio", "socket", "ssl"}
+
+
+def test_whatever_is_imported_is_asked_for() -> None:
+    """By the package or by one of its extras, and not only by something else that either of them asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked_for = chain(project["dependencies"], *project["optional-dependencies"].values())
+    names = {name.partition(".")[0] for path in MODULES for name, _ in imports(path)} - sys.stdlib_module_names
+    assert {CALLED.get(name, name.replace("_", "-")) for name in names - {"agentroute"}} <= {
+        re.split(r"[^\w-]", need)[0] for need in asked_for
+    }
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from fleets import Clock, fleet, fleets, grid, held, profile, task, tasks
+from fleets import Clock, fleet, fleets, grid, held, occupied, profile, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,6 @@ from agentroute.errors import NoFeasibleDeployment, UnknownNameError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.inputs import Ask
 from agentroute.many import LEAST
-from agentroute.outcome import Outcome
 from agentroute.policy import OBJECTIVES
 from agentroute.route import Route
 from agentroute.router import Router
@@ -64,14 +63,8 @@ objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"}))
 def test_many_are_decided_as_each_alone(
     of: Fleet, asked: list[Task], objective: str, busy: list[Task], learnt: bool
 ) -> None:
-    by, leases = Router(of, objective=objective, clock=Clock()), []
-    for each in busy:
-        try:
-            leases.append(by.acquire(each))
-        except NoFeasibleDeployment:
-            continue
-    if learnt and leases:
-        leases.pop().settle(Outcome(ttft_ms=900.0, tpot_ms=30.0))
+    by = Router(of, objective=objective, clock=Clock())
+    _kept = occupied(by, busy, learnt=learnt)
     assert_alike(by, asked)
 
 

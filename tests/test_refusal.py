@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from fleets import Clock, fleets, grid, held, maybe, profile, router, task, tasks
+from fleets import Clock, fleets, grid, held, maybe, occupied, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +18,6 @@ from agentroute.decision import rejections, replay
 from agentroute.errors import NoFeasibleDeployment, PoolFull
 from agentroute.fleet import Fleet
 from agentroute.latency.points import Statistic
-from agentroute.outcome import Outcome
 from agentroute.refusal import Assessed
 from agentroute.router import Router
 from agentroute.task import Slo, Task
@@ -87,14 +86,8 @@ def hard(draw: st.DrawFn) -> Task:
 def test_what_is_said_to_let_one_take_it_does_and_a_record_is_refused_again(
     of: Fleet, asked: Task, busy: list[Task], learnt: bool, now: bool
 ) -> None:
-    by, leases = Router(of, clock=Clock()), []
-    for other in busy:
-        try:
-            leases.append(by.acquire(other))
-        except NoFeasibleDeployment:
-            continue
-    if learnt and leases:
-        leases.pop().settle(Outcome(ttft_ms=900.0, tpot_ms=30.0))
+    by = Router(of, clock=Clock())
+    _kept = occupied(by, busy, learnt=learnt)
     try:
         by.acquire(asked) if now else by.decide(asked)
     except NoFeasibleDeployment as refusal:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fleets import Clock, fleet, fleets, grid, held, profile, task, tasks
+from fleets import Clock, fleet, fleets, grid, held, occupied, profile, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,12 +39,8 @@ def assert_same(again: Decision, decision: Decision) -> None:
 @given(fleets(), tasks(), st.lists(tasks(), max_size=3), st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"})))
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_record_is_decided_identically(of: Fleet, asked: Task, busy: list[Task], objective: str) -> None:
-    by, leases = Router(of, objective=objective, clock=Clock()), []
-    for other in busy:
-        try:
-            leases.append(by.acquire(other))
-        except NoFeasibleDeployment:
-            continue
+    by = Router(of, objective=objective, clock=Clock())
+    _kept = occupied(by, busy)
     try:
         decision = by.decide(asked)
     except NoFeasibleDeployment:

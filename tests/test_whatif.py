@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from fleets import Clock, fleets, held, maybe, profile, router, task, tasks
+from fleets import Clock, fleets, held, maybe, occupied, profile, router, task, tasks
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -70,14 +70,8 @@ def asked(draw: st.DrawFn) -> Task:
 def test_a_change_applied_changes_the_answer(
     of: Fleet, one: Task, busy: list[Task], objective: str, learnt: bool
 ) -> None:
-    by, leases = Router(of, objective=objective, clock=Clock()), []
-    for other in busy:
-        try:
-            leases.append(by.acquire(other))
-        except NoFeasibleDeployment:
-            continue
-    if learnt and leases:
-        leases.pop().settle(Outcome(ttft_ms=900.0, tpot_ms=30.0))
+    by = Router(of, objective=objective, clock=Clock())
+    _kept = occupied(by, busy, learnt=learnt)
     try:
         decision = by.decide(one)
     except NoFeasibleDeployment:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
+from fleets import Watched
 from scripted import Played
 
 from agentroute.client import AsyncClient
@@ -14,8 +14,6 @@ from agentroute.errors import UsageError
 from agentroute.fleet import Deployment, Fleet
 from agentroute.profile import Engine, Profile
 from agentroute.route import Route
-from agentroute.router import Router
-from agentroute.task import Task
 
 QUESTION = "How is the weather in Paris?"
 ANSWER = "The tool said: It is sunny in Paris."
@@ -24,18 +22,6 @@ ANSWER = "The tool said: It is sunny in Paris."
 def weather(city: str) -> str:
     """The weather in a city."""
     return f"It is sunny in {city}."
-
-
-class Watched(Router):
-    """Remembers what it was asked for."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.tasks: list[Task] = []
-
-    def admit(self, task: Task, **more: Any) -> Any:
-        self.tasks.append(task)
-        return super().admit(task, **more)
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from typing import Any
 import faults
 import httpx as plain_httpx
 import pytest
-from faults import Connection, FaultServer, Question
-from fleets import assert_nothing_is_held, profile
+from faults import Connection, FaultServer, Question, closed
+from fleets import Watched, nothing_is_held, profile
 from servers import Server, answers
-from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import hint
 from agentroute.client import AsyncClient, Client
@@ -25,7 +24,7 @@ from agentroute.fleet import Deployment, Fleet
 from agentroute.integrations.transport import BASE_URL, routing_transport
 from agentroute.route import Route
 from agentroute.router import Router
-from agentroute.task import Slo, Task
+from agentroute.task import Slo
 
 MODULES = [name for name in ("httpx", "httpx2") if find_spec(name)]
 CHAT = "/chat/completions"
@@ -51,31 +50,9 @@ def body_of(server: FaultServer) -> Any:
     return json.loads(body)
 
 
-class Watched(Router):
-    """Remembers what it was asked for."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.tasks: list[Task] = []
-
-    def admit(self, task: Task, **more: Any) -> Any:
-        self.tasks.append(task)
-        return super().admit(task, **more)
-
-
 def router_for(server: FaultServer, **more: Any) -> Watched:
     one = Deployment("one", profile(kv_blocks=1_000, window=2_000), urls=(server.url,), served_model="m")
     return Watched(Fleet([one]), **more)
-
-
-@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
-def nothing_is_held(router: Router) -> None:
-    assert_nothing_is_held(router)
-
-
-@retry(stop=stop_after_delay(3.0), wait=wait_fixed(0.02), reraise=True)
-def closed(server: FaultServer) -> None:
-    assert not server.connections
 
 
 def post(

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from charged import FIELDS
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -19,14 +20,6 @@ from agentroute.latency.roofline import Roofline
 from agentroute.latency.search import MOST, WORTH, kept_until, worth_until
 from agentroute.shape.sharding import Sharding
 
-FIELDS: dict[RateKind, tuple[str, ...]] = {
-    "weights_bandwidth": ("weights_s",),
-    "kv_bandwidth": ("kv_s",),
-    "compute": ("compute_s",),
-    "all_reduce": ("all_reduce_s",),
-    "all_to_all": ("all_to_all_inside_s", "all_to_all_across_s"),
-    "pipeline": ("pipeline_s",),
-}
 DEGREES = st.sampled_from([1, 1, 2, 3, 4, 8, 16])
 SPLITS = st.builds(
     lambda tp, pp, dp, whole: Sharding(tp=tp, pp=pp, attention_dp=dp, ep=tp * dp if whole else 1),

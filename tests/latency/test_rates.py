@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from charged import FIELDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,14 +27,6 @@ SPLITS = [
     Sharding(pp=3), Sharding(pp=2, attention_dp=4, ep=4),
 ]  # fmt: skip
 
-FIELDS: dict[RateKind, tuple[str, ...]] = {
-    "weights_bandwidth": ("weights_s",),
-    "kv_bandwidth": ("kv_s",),
-    "compute": ("compute_s",),
-    "all_reduce": ("all_reduce_s",),
-    "all_to_all": ("all_to_all_inside_s", "all_to_all_across_s"),
-    "pipeline": ("pipeline_s",),
-}
 SLACK = 1 + 1e-9
 """What rounding may do."""
 

@@ -1,0 +1,74 @@
+"""Bytes passed on: what came in goes out, and what comes back does, too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import faults
+import pytest
+from faults import FaultServer
+from fleets import nothing_is_held
+from pair import one
+
+from agentroute.client import AsyncClient, Client
+from agentroute.errors import BackendError, FailureKind, UsageError
+
+STREAMED = b'{"model": "m",  "messages": [{"role":"user","content":"hi there"}], "stream": true, "max_tokens": 9,'
+STREAMED += b' "stream_options": {"include_usage": true}}'
+WHOLE = b'{"messages": [{"role":"user","content":"hi there"}],"max_tokens": 9,   "model": "m"}'
+
+
+@pytest.mark.parametrize("body", [STREAMED, WHOLE])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_forwarded_request_and_its_answer_are_the_same_bytes(first: FaultServer, body: bytes, way: str) -> None:
+    first.bodies = []
+    router = one(first)
+    if way == "sync":
+        with Client(router) as client, client.forward(body) as back:
+            status, kind, got = back.status, back.headers["content-type"], b"".join(back)
+            reply, decision = back.reply, back.decision
+    else:
+
+        async def forward() -> Any:
+            async with AsyncClient(router) as client, client.forward(body) as back:
+                got = b"".join([chunk async for chunk in back])
+                return back.status, back.headers["content-type"], got, back.reply, back.decision
+
+        status, kind, got, reply, decision = asyncio.run(forward())
+    assert first.bodies == [body]
+    sent = [piece[piece.index(b"\r\n") + 2 : -2] for piece in faults.whole("hi there")[1:-1]]
+    assert (status, kind, got) == (
+        (200, "text/event-stream", b"".join(sent))
+        if body is STREAMED
+        else (200, "application/json", faults.completion("hi there"))
+    )
+    assert reply is not None
+    assert (reply.text, reply.usage.prompt_tokens) == ("hi there", 7)
+    assert decision.deployment == "one"
+    nothing_is_held(router)
+
+
+def test_a_forwarded_request_names_the_servers_own_model(first: FaultServer) -> None:
+    first.bodies = []
+    with Client(one(first)) as client, client.forward(WHOLE.replace(b'"m"', b'"alias"')) as back:
+        assert b"".join(back) == faults.completion("hi there")
+    assert json.loads(first.bodies[0]) == json.loads(WHOLE)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"messages": "hi"}'])
+def test_what_is_no_chat_request_is_refused(first: FaultServer, body: bytes) -> None:
+    with Client(one(first)) as client, pytest.raises(UsageError), client.forward(body):
+        pass
+    assert not first.asked
+
+
+def test_a_forwarded_stream_that_breaks_is_an_error_after_its_bytes(first: FaultServer) -> None:
+    first.fault = faults.reset_after_content
+    got = b""
+    with Client(one(first)) as client, client.forward(STREAMED) as back, pytest.raises(BackendError) as caught:
+        for chunk in back:
+            got += chunk
+    assert b'"content": "be"' in got
+    assert caught.value.kind is FailureKind.INTERRUPTED
