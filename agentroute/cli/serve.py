@@ -30,7 +30,7 @@ def serve(
     with a mistake is refused and said. On SIGTERM or Ctrl-C it lets the requests in flight end.
     Needs the extra gateway: pip install 'agentroute[gateway]'.
     """
-    for package in ("starlette", "uvicorn"):
+    for package in ("starlette", "uvicorn", "httptools"):
         if importlib.util.find_spec(package) is None:
             raise UsageError(f"serving needs the package {package}; install it with: pip install 'agentroute[gateway]'")
     if not config.exists():

@@ -17,6 +17,7 @@ import uvicorn
 
 from agentroute.errors import UsageError
 from agentroute.gateway.app import Gateway
+from agentroute.gateway.edge import Edge
 from agentroute.tables import GatewayConfig
 
 BACKLOG = 2_048
@@ -40,6 +41,8 @@ def server(
         host=host,
         port=port,
         backlog=BACKLOG,
+        http=Edge,
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,

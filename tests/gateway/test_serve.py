@@ -203,10 +203,11 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_it_is_said_which_extra_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "httptools"])
+def test_it_is_said_which_extra_is_missing(tmp_path: Path, package: str) -> None:
     path = config(tmp_path, "http://127.0.0.1:9")
-    hide = "import sys; sys.modules['starlette'] = None; sys.argv = ['agentroute', 'serve', '--config', sys.argv[1]]"
+    hide = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['agentroute', 'serve', '--config', sys.argv[1]]"
     command = [sys.executable, "-c", f"{hide}; from agentroute.cli import main; main()", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "pip install 'agentroute[gateway]'" in done.stderr
+    assert f"the package {package}; install it with: pip install 'agentroute[gateway]'" in " ".join(done.stderr.split())
