@@ -157,7 +157,7 @@ class Gateway:
         known = next((one for one in PATHS if one == endpoint), None)
         if known is None:
             raise RefusedError(refusal(400, f"endpoint must be one of {', '.join(PATHS)}", code="unknown_endpoint"))
-        asked = self.reader.read(body, request.scope["headers"], caller, known)
+        asked = await self.reader.read_aside(body, request.scope["headers"], caller, known)
         return JSONResponse(decided(self.router, asked, caller, self.served.visible(caller)))
 
     async def _fleet(self, request: Request) -> Response:
