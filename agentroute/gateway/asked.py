@@ -21,8 +21,8 @@ from agentroute.task import Task
 from agentroute.transport import encode
 
 LARGE = 64 * 1024
-"""Bytes of a body that is read beside the event loop: of nothing but tiny parts, one of 64 KiB takes up to 50 ms, one of
-32 MiB half a minute. A thread takes turns with the loop every 5 ms, so it is of no use to much less. Measured."""
+"""Bytes of a body that is read beside the event loop: of nothing but tiny parts, one of 64 KiB takes up to 50 ms, and
+one of 32 MiB half a minute. A thread takes turns with the loop every 5 ms: it is of no use to much less. Measured."""
 
 _ASIDE = ThreadPoolExecutor(1, thread_name_prefix="agentroute-read")
 """One for all: several would take the loop's turns."""
