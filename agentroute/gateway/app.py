@@ -87,6 +87,10 @@ class Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
         return cls.of(router, keys=Keys(config.keys), settings=config.gateway, observers=observers)
 
+    def check(self, config: Config) -> None:
+        """Raise ``UsageError`` where another configuration has a key that is not set; nothing changes."""
+        self.keys.check(config.keys)
+
     def changed(self, config: Config) -> None:
         """Go by the keys of another configuration: the router goes by it already.
 

@@ -15,6 +15,7 @@ from types import FrameType
 
 import uvicorn
 
+from agentroute.config import Config
 from agentroute.errors import UsageError
 from agentroute.gateway.app import Gateway
 from agentroute.gateway.edge import Edge
@@ -53,6 +54,20 @@ def server(
         ssl_keyfile=key,
     )
     return _Server(config, started)
+
+
+def at_start_alone(began: Config, now: Config) -> list[str]:
+    """The keys in which a configuration differs from that of the start, and that are read at the start alone.
+
+    A socket, a certificate, a file of records and an exporter are opened once: they could fail where the rest of the
+    new configuration applies already.
+    """
+    return [
+        f"{table}.{key}"
+        for table, was, is_ in (("gateway", began.gateway, now.gateway), ("telemetry", began.telemetry, now.telemetry))
+        for key in type(was).model_fields
+        if getattr(was, key) != getattr(is_, key)
+    ]
 
 
 def _tls(settings: GatewayConfig, beside: Path) -> tuple[Path | None, Path | None]:

@@ -159,13 +159,22 @@ def test_routes_and_keys_follow_the_file_and_a_mistake_changes_nothing(tmp_path:
             time.sleep(2.5)
             until(200, own)
             assert not [asked for asked in two.asked if asked.method == "POST"]
-            config(tmp_path, two.url, night.format("b", "KEY_B"))
+            config(tmp_path, two.url, night.format("b", "KEY_THAT_IS_NOT_SET"))
+            time.sleep(2.5)
+            until(200, own)
+            assert not [asked for asked in two.asked if asked.method == "POST"]  # nothing of it applies
+            more = "[gateway]\ndrain_s = 7\n[telemetry]\nrecords = 'calls.jsonl'\n"
+            config(tmp_path, two.url, night.format("b", "KEY_B") + more)
             until(200, other)
             until(401, own)
             assert [asked for asked in two.asked if asked.method == "POST"]
             process.send_signal(signal.SIGTERM)
             assert process.stderr is not None
-            assert "the configuration is refused" in process.stderr.read()
+            said = process.stderr.read()
+    assert said.count("the configuration is refused, the one before still applies") == 2
+    assert "the environment variable KEY_THAT_IS_NOT_SET is not set" in said
+    assert "until agentroute serve is started again, it goes by the old gateway.drain_s, telemetry.records" in said
+    assert not (tmp_path / "calls.jsonl").exists()
 
 
 @pytest.mark.parametrize(
