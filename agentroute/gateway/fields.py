@@ -71,7 +71,7 @@ INPUTS = Kind(
 _PROMPTS: dict[EndpointName, Kind] = {
     "chat": MESSAGES, "completions": PROMPT, "responses": INPUT, "embeddings": INPUTS,
 }  # fmt: skip
-_COMMON = {"metadata": OBJECT}
+_COMMON = {"metadata": OBJECT, "nvext": OBJECT}
 _ANSWER = _COMMON | {"stream": FLAG, "stream_options": OBJECT}
 _OF: dict[EndpointName, dict[str, Kind]] = {
     "chat": _ANSWER | {"tools": OBJECTS, "parallel_tool_calls": FLAG, "response_format": OBJECT},

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any
 
-from agentroute.gateway.fields import Kind, Schema, fields_of
+from agentroute.gateway.fields import Schema, fields_of
 from agentroute.gateway.metrics import CONTENT_TYPE
 from agentroute.gateway.page import FILES
-from agentroute.hints import CLASSES, HEADERS, MAX_NAME, MOST, UNITS, from_zero
+from agentroute.hints import CLASSES, HEADERS, MAX_NAME, METADATA, MOST, NVEXT, UNITS, from_zero
 from agentroute.payload import EndpointName
 from agentroute.task import CAPABILITIES, PRIORITIES
 
@@ -179,7 +180,7 @@ def _body(name: EndpointName) -> Schema:
     said = "auto, auto:ROUTE, or the id of a model"
     fields: dict[str, Schema] = {"model": {**_NAMED, "description": said, "examples": ["auto"]}}
     for key, kind in fields_of(name).items():
-        fields[key] = _hinted() if key == "metadata" else _or_null(kind)
+        fields[key] = _or_null(_HINTED[key]() if key in _HINTED else kind.schema)
     needed = ["model", "messages"] if name == "chat" else ["model"]
     if name == "chat":
         fields["messages"] = fields_of(name)["messages"].schema
@@ -191,14 +192,27 @@ def _body(name: EndpointName) -> Schema:
     }
 
 
-def _or_null(kind: Kind) -> Schema:
-    return {"anyOf": [kind.schema, {"type": "null"}]}
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _hinted() -> Schema:
-    """The metadata: hints are taken out of it."""
-    hints = {f"agentroute_{field}": {"anyOf": _either(field)} for field in HEADERS}
-    return {"anyOf": [{"type": "object", "properties": hints}, {"type": "null"}]}
+def _metadata() -> Schema:
+    """Hints are taken out of it."""
+    hints = {f"{METADATA}{field}": {"anyOf": _either(field)} for field in HEADERS}
+    return {"type": "object", "properties": hints}
+
+
+def _nvext() -> Schema:
+    """Dynamo's hints are read and passed on. A group that is no object says nothing."""
+    groups: dict[str, Schema] = {}
+    for group, key, field in NVEXT:
+        said = {"type": "number", "description": "Higher is more important."} if key == "priority" else _value(field)
+        groups.setdefault(group, {"properties": {}})["properties"][key] = _or_null(said)
+    return {"type": "object", "properties": groups, "description": "Hints, as NVIDIA Dynamo knows them."}
+
+
+_HINTED: dict[str, Callable[[], Schema]] = {"metadata": _metadata, "nvext": _nvext}
+"""The fields that hold hints."""
 
 
 # --- hints

@@ -18,7 +18,7 @@ from agentroute.adapters.endpoints import ENDPOINTS
 from agentroute.errors import UsageError
 from agentroute.gateway.app import PATHS
 from agentroute.gateway.fields import fields_of
-from agentroute.hints import HEADERS, Hint
+from agentroute.hints import HEADERS, NVEXT, Hint
 from agentroute.payload import EndpointName
 
 
@@ -46,6 +46,17 @@ def test_the_document_tells_of_everything_that_is_answered() -> None:
                 assert method.upper() in allowed.headers["allow"]
     assert {path for path, of in told["paths"].items() if "post" in of} == {*PATHS.values(), "/v1/agentroute/decide"}
     assert set(told["components"]["parameters"]) == {name for names in HEADERS.values() for name in names}
+
+
+def test_the_hints_of_dynamo_are_told_of() -> None:
+    with Served(deployment(None)) as served:
+        body = document(served)["components"]["schemas"]["chat"]
+    told = {
+        (group, key)
+        for group, inner in body["properties"]["nvext"]["anyOf"][0]["properties"].items()
+        for key in inner["properties"]
+    }
+    assert told == {(group, key) for group, key, _ in NVEXT}
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -98,6 +109,9 @@ CHAT = b'{"model": "auto", "messages": [{"role": "user", "content": "x"}], %s}'
         (CHAT % b'"tools": {}', "tools must be a list of objects, got {}"),
         (CHAT % b'"tools": ["search"]', "tools must be a list of objects, got ['search']"),
         (CHAT % b'"metadata": "x"', "metadata must be an object, got 'x'"),
+        (CHAT % b'"nvext": "x"', "nvext must be an object, got 'x'"),
+        (CHAT % b'"nvext": {"agent_hints": {"osl": "x"}}', "nvext.agent_hints.osl must be a whole number"),
+        (CHAT % b'"nvext": {"router": {"ttft_target": 0}}', "nvext.router.ttft_target must be a number of"),
         (CHAT % b'"messages": []', "the body says 'messages' twice"),
         (b'{"model": "auto", "messages": [{"content": "x"}]}', "messages[0].role must be a text, got None"),
         (b'{"model": "auto", "messages": [{"role": "user", "content": 5}]}', "messages[0].content must be a text or a"),
