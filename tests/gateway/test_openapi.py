@@ -115,7 +115,13 @@ CHAT = b'{"model": "auto", "messages": [{"role": "user", "content": "x"}], %s}'
         (CHAT % b'"messages": []', "the body says 'messages' twice"),
         (b'{"model": "auto", "messages": [{"content": "x"}]}', "messages[0].role must be a text, got None"),
         (b'{"model": "auto", "messages": [{"role": "user", "content": 5}]}', "messages[0].content must be a text or a"),
-        (b'{"model": "auto", "messages": ' + b"[" * 900 + b"]" * 900 + b"}", "every message must be a mapping"),
+        (b'{"model": "auto", "messages": ' + b"[" * 900 + b"]" * 900 + b"}", "messages[0] must be an object with a"),
+        (b'{"model": "auto", "messages": "hi"}', "messages must be a list of messages, got 'hi'"),
+        (
+            b'{"model": "auto", "messages": {"role": "user"}}',
+            "messages must be a list of messages, got {'role': 'user'",
+        ),
+        (b'{"model": "auto"}', "messages must be a list of messages, got None"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(body: bytes, said: str) -> None:
@@ -127,6 +133,14 @@ def test_what_makes_no_sense_is_one_sentence(body: bytes, said: str) -> None:
             assert (error["type"], error["param"]) == ("invalid_request_error", None)
             assert said in error["message"]
         assert not [asked for asked in upstream.asked if asked.method == "POST"]
+
+
+@pytest.mark.parametrize("given", [b"7", b'["a"]', b'{"role": "user"}'])
+def test_what_is_no_input_is_one_sentence(given: bytes) -> None:
+    with Served(deployment(None)) as served:
+        answer = served.client.post("/v1/responses", content=b'{"model": "auto", "input": ' + given + b"}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("input must be a text or a list of objects, got ")
 
 
 @pytest.mark.parametrize(
