@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -13,12 +13,13 @@ from pydantic import Field, PrivateAttr
 
 from agentroute.catalogue import shipped
 from agentroute.compiled import pools
-from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, shown, suggest
+from agentroute.errors import ConfigError, FileError, UnknownNameError, UsageError, suggest
 from agentroute.fallback import misfits
 from agentroute.files import checked, dotted, locate, parse, read_text
 from agentroute.fleet import Deployment, Fleet
 from agentroute.locations import Location
 from agentroute.origin import FUNCTION, Frozen, Name, Positive
+from agentroute.own import wrong
 from agentroute.policy import OBJECTIVES, Score
 from agentroute.profile import Profile
 from agentroute.route import Route
@@ -58,6 +59,7 @@ class Config(Frozen):
     """Who may call the gateway; default: anybody who reaches it."""
     _path: Path = PrivateAttr(default=Path("agentroute.toml"))
     _profiles: tuple[Profile, ...] = PrivateAttr(default=())
+    _own: Mapping[str, Score] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def load(cls, path: str | Path) -> Config:
@@ -87,7 +89,7 @@ class Config(Frozen):
         return config, [*found, *config._mistakes(text)]
 
     def _mistakes(self, text: str) -> list[FileError]:
-        """What the tables say that does not fit together; reads the profiles."""
+        """What the tables say that does not fit together; reads the profiles, and imports one's own objectives."""
         found: list[FileError] = []
         profiles: list[Profile] = []
         for location, message in self._names():
@@ -97,16 +99,22 @@ class Config(Frozen):
                 profiles.append(self._profile(i, text))
             except FileError as problem:
                 found.append(problem)
+        own: dict[str, Score] = {}
+        for name, where in self.objectives.items():
+            try:
+                own[name] = self._function(where)
+            except UsageError as problem:
+                found.append(self._error(str(problem), text, ("objectives", name)))
         if found:
             return found
-        self._profiles = tuple(profiles)
+        self._profiles, self._own = tuple(profiles), own
         fleet = self.fleet()
         try:
             pools(fleet.deployments)
         except UsageError as problem:
             return [ConfigError(str(problem), path=self._path)]
-        wrong = misfits(fleet, self.router_routes())
-        return [self._error(message, text, ("routes", route, "fallbacks")) for route, message in wrong]
+        unfit = misfits(fleet, self.router_routes())
+        return [self._error(message, text, ("routes", route, "fallbacks")) for route, message in unfit]
 
     def fleet(self) -> Fleet:
         """The deployments, with their profiles, models, accelerators and prices looked up."""
@@ -154,7 +162,7 @@ class Config(Frozen):
         return Rules(self.fleet(), self.objective, routes, self.quality, own, before)
 
     def router(self, kind: type[R], *, clock: Callable[[], float] = time.monotonic) -> R:
-        """A router of this kind over the deployments and routes; raises ``ConfigError``."""
+        """A router of this kind over the deployments and routes."""
         return kind(
             self.fleet(),
             objective=self.objective,
@@ -164,20 +172,22 @@ class Config(Frozen):
             clock=clock,
         )
 
-    def own_objectives(self) -> dict[str, Score]:
-        """The functions that ``objectives`` names; raises ``ConfigError`` for one that is not there."""
-        return {name: self._function(name, where) for name, where in self.objectives.items()}
+    def own_objectives(self) -> Mapping[str, Score]:
+        """The functions that ``objectives`` names."""
+        return self._own
 
-    def _function(self, name: str, where: str) -> Score:
+    @staticmethod
+    def _function(where: str) -> Score:
         module, _, function = where.partition(":")
         try:
             found: Score = getattr(import_module(module), function)
-        except (ImportError, AttributeError) as problem:
-            said = f"{where!r} cannot be imported ({problem}); it must be a module and a function in it"
-            raise ConfigError(said, path=self._path, key=f"objectives.{name}") from None
-        if not callable(found):
-            said = f"{where!r} must be a function, got {shown(found)}"
-            raise ConfigError(said, path=self._path, key=f"objectives.{name}")
+        except Exception as problem:  # whatever such a module does when it is imported
+            why = str(problem) or type(problem).__name__
+            raise UsageError(
+                f"{where!r} cannot be imported ({why}); it must be a module and a function in it"
+            ) from None
+        if said := wrong(found):
+            raise UsageError(f"{where!r} {said}")
         return found
 
     def _names(self) -> Iterator[tuple[Location, str]]:
@@ -185,6 +195,9 @@ class Config(Frozen):
         for location, objective in self._named_objectives():
             if objective not in (objectives := {*OBJECTIVES, *self.objectives}):
                 yield location, f"there is no objective {objective!r}; {suggest(objective, objectives)}"
+        for name in self.objectives:
+            if name in OBJECTIVES:
+                yield ("objectives", name), f"there is a built-in objective {name!r} already; give yours another name"
         for name in self.prices:
             if name not in (known := shipped().accelerator_names):
                 yield ("prices", name), f"there is no accelerator {name!r}; {suggest(name, known)}"

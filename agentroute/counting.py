@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EVERY, AT_FIRST = 16, 16
 """The first prompts of a model teach all, later ones every so many: learning takes longer than deciding. Assumed."""
+MOST_TAUGHT = 262_144
+"""A prompt of more tokens teaches nothing: of many tiny messages it would take most of a second. Assumed."""
 
 
 class Counting:
@@ -57,7 +59,7 @@ class Counting:
         if (rules := self._router.rules) is not self._rules:
             self._follow(rules)
         name = self._of.get(deployment)
-        if name is None or prompt_tokens is None:
+        if name is None or prompt_tokens is None or prompt_tokens > MOST_TAUGHT:
             return
         count = self._seen[name] = self._seen.get(name, -1) + 1
         if count < AT_FIRST or count % EVERY == 0:

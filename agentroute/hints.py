@@ -62,6 +62,13 @@ names), SGLang's model gateway's, Dynamo's; the sessions of Claude Code, OpenCod
 often the OpenAI SDK has sent the request before."""
 METADATA = "agentroute_"
 """What a hint's name follows in the ``metadata`` of a request."""
+NVEXT = (
+    ("agent_hints", "priority", "priority"),
+    ("agent_hints", "osl", "expected_output_tokens"),
+    ("router", "ttft_target", "ttft_ms"),
+    ("router", "itl_target", "tpot_ms"),
+)
+"""Groups and keys of Dynamo's ``nvext`` in a request's body, and the hint that each is."""
 
 _FIELD_OF = {name: field for field, names in HEADERS.items() for name in names}
 _RANK = {name: rank for names in HEADERS.values() for rank, name in enumerate(names)}
@@ -342,7 +349,7 @@ def _nvext(nvext: object) -> Hint:
     if not isinstance(nvext, Mapping):
         return NOTHING
     said: dict[str, Any] = {}
-    for group, key, field in _NVEXT:
+    for group, key, field in NVEXT:
         inner = nvext.get(group)
         value = inner.get(key) if isinstance(inner, Mapping) else None
         if value is None:
@@ -355,14 +362,6 @@ def _nvext(nvext: object) -> Hint:
         else:
             said[field] = _check(field, value, where)
     return Hint(**said) if said else NOTHING
-
-
-_NVEXT = (
-    ("agent_hints", "priority", "priority"),
-    ("agent_hints", "osl", "expected_output_tokens"),
-    ("router", "ttft_target", "ttft_ms"),
-    ("router", "itl_target", "tpot_ms"),
-)
 
 
 def _read(field: str, value: object, where: str) -> Any:

@@ -23,9 +23,9 @@ def needs_of(body: Mapping[str, Any]) -> frozenset[Capability]:
         found.add("logprobs")
     messages = body.get("messages") or body.get("input")
     for message in messages if isinstance(messages, list | tuple) else ():
-        content = message.get("content") if isinstance(message, Mapping) else None
+        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
         for part in content if isinstance(content, list | tuple) else ():
-            kind = part.get("type") if isinstance(part, Mapping) else None
+            kind = part.get("type") if isinstance(part, (dict, Mapping)) else None
             if kind in ("image_url", "input_image", "image"):
                 found.add("vision")
             elif kind in ("input_audio", "audio_url", "audio"):

@@ -1,7 +1,8 @@
-"""Objectives of the user's own: what they return is checked, and they cannot call the router that asks them."""
+"""Objectives of the user's own: what they are and return is checked, and they cannot call the router that asks them."""
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentroute.errors import UsageError, shown
-from agentroute.policy import Objective, Score
+from agentroute.policy import OBJECTIVES, Objective, Score
 
 if TYPE_CHECKING:
     from agentroute.assessment import Assessment
@@ -46,8 +47,30 @@ class Own(Objective):
 
 
 def own(scores: Mapping[str, Score]) -> dict[str, Objective]:
-    """The user's own objectives, by name."""
+    """The user's own objectives, by name; raises ``UsageError`` for one that can be none."""
+    for name, score in scores.items():
+        if name in OBJECTIVES:
+            raise UsageError(f"there is a built-in objective {name!r} already; give your own another name")
+        if problem := wrong(score):
+            raise UsageError(f"the objective {name!r} {problem}")
     return {name: Own(name, score) for name, score in scores.items()}
+
+
+def wrong(score: object) -> str | None:
+    """What keeps ``score`` from being an objective: the end of a sentence that begins with its name."""
+    if not callable(score):
+        return f"must be a function, got {shown(score)}"
+    if inspect.iscoroutinefunction(score):
+        return "must be a plain function, and is an async one"
+    try:
+        taken = inspect.signature(score)
+    except (TypeError, ValueError):  # of some that are written in C
+        return None
+    try:
+        taken.bind(None)
+    except TypeError:
+        return f"must be called with one argument, the assessment, and takes {taken}"
+    return None
 
 
 class Lock:

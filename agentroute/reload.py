@@ -31,11 +31,17 @@ class Reloading:
 
     Inside the block a thread looks at the file, and at the profiles that it names by their file, every ``every_s``
     seconds; without one, call ``look`` or ``reload``. ``on_change`` is called after each change, with the new
-    configuration, by whoever found it. Raises ``ConfigError`` where the first file is wrong.
+    configuration, by whoever found it; ``before_change`` before anything of it applies, and where that raises a
+    ``UsageError`` nothing does. Raises ``ConfigError`` where the first file is wrong.
     """
 
     def __init__(
-        self, path: str | Path, *, every_s: float = LOOK_S, on_change: Callable[[Config], None] | None = None
+        self,
+        path: str | Path,
+        *,
+        every_s: float = LOOK_S,
+        before_change: Callable[[Config], None] | None = None,
+        on_change: Callable[[Config], None] | None = None,
     ) -> None:
         if not isinstance(every_s, int | float) or not 0.0 < every_s < threading.TIMEOUT_MAX:
             raise UsageError(f"every_s must be a number of seconds above 0, got {every_s!r}")
@@ -48,7 +54,7 @@ class Reloading:
         """Why the file, as it is now, is not gone by; ``None``: it is."""
         self.reloads = 0
         """How often another file has applied."""
-        self._every_s, self._on_change = every_s, on_change
+        self._every_s, self._before_change, self._on_change = every_s, before_change, on_change
         self._seen = self._state()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -60,7 +66,10 @@ class Reloading:
             self._seen = self._state()
             try:
                 config = Config.load(self.path)
-                self.router.go_by(config.rules(self.router.rules))
+                rules = config.rules(self.router.rules)
+                if self._before_change is not None:
+                    self._before_change(config)
+                self.router.go_by(rules)
             except UsageError as problem:
                 self.refused = problem
                 raise

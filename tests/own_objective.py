@@ -9,3 +9,13 @@ from agentroute.compiled import Floats
 def busiest(assessment: Assessment) -> Floats:
     """Where the most is in flight."""
     return -assessment.in_flight
+
+
+def of_two(assessment: Assessment, weight: float) -> Floats:
+    """One that asks for more than it is given."""
+    return weight * assessment.in_flight
+
+
+async def later(assessment: Assessment) -> Floats:
+    """One that would have to be waited for."""
+    return assessment.in_flight

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fleets import CONFIG, PROFILE, broken, written
+from fleets import CONFIG, PROFILE, broken, line_of, written
 from hypothesis import given
 from hypothesis import strategies as st
+from own_objective import busiest
 
 from agentroute.adapters import ADAPTERS as LOADABLE
 from agentroute.config import Config
 from agentroute.errors import ConfigError, ProfileError, UnknownNameError, UsageError
-from agentroute.fleet import check_url
+from agentroute.fleet import Deployment, Fleet, check_url
+from agentroute.profile import Engine, Profile
 from agentroute.route import soft
 from agentroute.router import Router
 from agentroute.tables import ADAPTERS
@@ -207,12 +211,47 @@ def test_an_objective_of_ones_own_is_named_in_the_file(tmp_path: Path) -> None:
         ("own_objective:nothing", "'own_objective:nothing' cannot be imported"),
         ("not_a_module:busiest", "'not_a_module:busiest' cannot be imported"),
         ("os:name", "'os:name' must be a function, got 'posix'"),
+        ("own_objective:of_two", "must be called with one argument, the assessment, and takes (assessment"),
+        ("os:getcwd", "must be called with one argument, the assessment, and takes ()"),
+        ("own_objective:later", "'own_objective:later' must be a plain function, and is an async one"),
     ],
 )
-def test_an_objective_that_is_not_there_is_a_mistake(tmp_path: Path, where: str, said: str) -> None:
-    path = written(tmp_path, own(CONFIG).replace("own_objective:busiest", where))
-    with pytest.raises(ConfigError, match=said):
-        Router.from_config(path)
+def test_an_objective_that_can_be_none_is_a_mistake(tmp_path: Path, where: str, said: str) -> None:
+    text = own(CONFIG).replace("own_objective:busiest", where)
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        Config.load(path)
+    assert str(caught.value).startswith(f"{path}:{line_of(text, where)}: objectives.busiest: ")
+
+
+def test_a_module_that_cannot_be_imported_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "fails_when_imported.py").write_text("1 / 0\n")
+    path = written(tmp_path, own(CONFIG).replace("own_objective", "fails_when_imported"))
+    with pytest.raises(ConfigError, match=r"cannot be imported \(division by zero\)"):
+        Config.load(path)
+
+
+def test_an_objective_has_a_name_of_its_own(tmp_path: Path) -> None:
+    text = own(CONFIG).replace("busiest =", "fit =").replace('"busiest"', '"fit"')
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match="there is a built-in objective 'fit' already") as caught:
+        Config.load(path)
+    assert str(caught.value).startswith(f"{path}:{line_of(text, 'own_objective')}: objectives.fit: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "score", "said"),
+    [
+        ("cost", busiest, "there is a built-in objective 'cost' already; give your own another name"),
+        ("mine", "busiest", "the objective 'mine' must be a function, got 'busiest'"),
+        ("mine", lambda: 1, "the objective 'mine' must be called with one argument"),
+    ],
+)
+def test_a_router_is_given_objectives_that_can_be_some(name: str, score: Any, said: str) -> None:
+    one = Deployment("one", Profile(format=1, name="p", engine=Engine(name="vllm")))
+    with pytest.raises(UsageError, match=said):
+        Router(Fleet([one]), objectives={name: score})
 
 
 def test_qualities_and_floors_come_from_the_file(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 from fleets import assert_nothing_is_held, held, written
 
 from agentroute.capacity.pool import NULL_BLOCKS
-from agentroute.errors import ConfigError, NoFeasibleDeployment, PoolFull, UnknownNameError
+from agentroute.config import Config
+from agentroute.errors import ConfigError, NoFeasibleDeployment, PoolFull, UnknownNameError, UsageError
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.reload import Reloading
@@ -119,6 +120,23 @@ def test_a_bad_file_is_refused_and_says_why_and_the_one_before_still_applies(
     assert live.look()
     assert live.refused is None
     assert live.reloads == 1
+
+
+def test_who_is_asked_before_may_refuse_a_file(live: Reloading) -> None:
+    def refuse(config: Config) -> None:
+        assert picky.router.rules is before
+        if len(config.deployments) == 1:
+            raise UsageError("one is not enough")
+
+    told: list[Config] = []
+    picky = Reloading(live.path, before_change=refuse, on_change=told.append)
+    before = picky.router.rules
+    live.path.write_text(text("c"))
+    assert not picky.look()
+    assert (str(picky.refused), picky.router.rules, told) == ("one is not enough", before, [])
+    live.path.write_text(text("b", "c"))
+    assert picky.look()
+    assert told == [picky.config]
 
 
 def test_the_first_file_must_be_good(tmp_path: Path) -> None:

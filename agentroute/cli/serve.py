@@ -10,6 +10,7 @@ import typer
 
 from agentroute.cli.options import CONFIG
 from agentroute.cli.output import EXIT_FAILURE, say
+from agentroute.config import Config
 from agentroute.errors import UsageError
 from agentroute.reload import Reloading
 from agentroute.startup.names import printable
@@ -27,19 +28,27 @@ def serve(
     """Serve the OpenAI API in front of the fleet: point any client at it, with model auto or auto:ROUTE.
 
     The fleet and its last decisions are shown at /. Deployments, routes and keys follow the file while it runs; a file
-    with a mistake is refused and said. On SIGTERM or Ctrl-C it lets the requests in flight end.
+    with a mistake is refused and said, and so is what takes a restart. On SIGTERM or Ctrl-C it lets the requests in
+    flight end.
     Needs the extra gateway: pip install 'agentroute[gateway]'.
     """
-    for package in ("starlette", "uvicorn"):
+    for package in ("starlette", "uvicorn", "httptools"):
         if importlib.util.find_spec(package) is None:
             raise UsageError(f"serving needs the package {package}; install it with: pip install 'agentroute[gateway]'")
     if not config.exists():
         raise UsageError(f"there is no {printable(config)}; write one with: agentroute init http://HOST:PORT")
     from agentroute.gateway import serve as serving
     from agentroute.gateway.app import Gateway
+    from agentroute.gateway.proxy import LOG
     from agentroute.telemetry.switched import switched_on
 
-    live = Reloading(config, on_change=lambda changed: gateway.changed(changed))
+    def changed(now: Config) -> None:
+        gateway.changed(now)
+        if kept := serving.at_start_alone(read, now):
+            said = "until agentroute serve is started again, it goes by the old %s"
+            LOG.warning(said, ", ".join(kept))
+
+    live = Reloading(config, before_change=lambda now: gateway.check(now), on_change=changed)
     read = live.config
     with switched_on(read.telemetry, config.parent) as observers:
         gateway = Gateway.from_config(read, live.router, observers=observers)

@@ -87,6 +87,10 @@ class Gateway:
         """The gateway that a configuration describes; raises ``UsageError`` for a key that is not set."""
         return cls.of(router, keys=Keys(config.keys), settings=config.gateway, observers=observers)
 
+    def check(self, config: Config) -> None:
+        """Raise ``UsageError`` where another configuration has a key that is not set; nothing changes."""
+        self.keys.check(config.keys)
+
     def changed(self, config: Config) -> None:
         """Go by the keys of another configuration: the router goes by it already.
 
@@ -157,7 +161,7 @@ class Gateway:
         known = next((one for one in PATHS if one == endpoint), None)
         if known is None:
             raise RefusedError(refusal(400, f"endpoint must be one of {', '.join(PATHS)}", code="unknown_endpoint"))
-        asked = self.reader.read(body, request.scope["headers"], caller, known)
+        asked = await self.reader.read_aside(body, request.scope["headers"], caller, known)
         return JSONResponse(decided(self.router, asked, caller, self.served.visible(caller)))
 
     async def _fleet(self, request: Request) -> Response:

@@ -62,7 +62,11 @@ PROMPT = Kind(
     "a text or token ids",
     {"anyOf": [_TEXT, _IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "maxItems": 1}]},
 )
-INPUT = Kind("a text or a list of items", {"anyOf": [_TEXT, OBJECTS.schema]})
+INPUT = Kind(
+    "a text or a list of objects",
+    {"anyOf": [_TEXT, OBJECTS.schema]},
+    lambda value: isinstance(value, str) or _objects(value),
+)
 INPUTS = Kind(
     "texts, or token ids",
     {"anyOf": [_TEXT, _IDS, {"type": "array", "items": _TEXT}, {"type": "array", "items": _IDS}]},
@@ -71,7 +75,7 @@ INPUTS = Kind(
 _PROMPTS: dict[EndpointName, Kind] = {
     "chat": MESSAGES, "completions": PROMPT, "responses": INPUT, "embeddings": INPUTS,
 }  # fmt: skip
-_COMMON = {"metadata": OBJECT}
+_COMMON = {"metadata": OBJECT, "nvext": OBJECT}
 _ANSWER = _COMMON | {"stream": FLAG, "stream_options": OBJECT}
 _OF: dict[EndpointName, dict[str, Kind]] = {
     "chat": _ANSWER | {"tools": OBJECTS, "parallel_tool_calls": FLAG, "response_format": OBJECT},
@@ -96,14 +100,18 @@ def check(name: EndpointName, body: Mapping[str, Any]) -> None:
         value = body.get(key)
         if value is not None and kind.fits is not None and not kind.fits(value):
             raise UsageError(f"{key} must be {kind.words}, got {shown(value)}")
+    if name != "chat":
+        return
     messages = body.get("messages")
-    if name == "chat" and isinstance(messages, list):
-        for i, each in enumerate(messages):
-            if isinstance(each, dict):
-                _check_message(i, each)
+    if not isinstance(messages, list):
+        raise UsageError(f"messages must be {MESSAGES.words}, got {shown(messages)}")
+    for i, each in enumerate(messages):
+        _check_message(i, each)
 
 
-def _check_message(i: int, message: Mapping[str, Any]) -> None:
+def _check_message(i: int, message: Any) -> None:
+    if not isinstance(message, dict):
+        raise UsageError(f"messages[{i}] must be an object with a role and content, got {shown(message)}")
     if not isinstance(message.get("role"), str):
         raise UsageError(f"messages[{i}].role must be a text, got {shown(message.get('role'))}")
     content = message.get("content")

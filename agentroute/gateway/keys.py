@@ -48,6 +48,10 @@ class Keys:
         """Let in by these from now on, or, where one is not set, by those as before; raises ``UsageError``."""
         self._callers = _callers(declared, environment)
 
+    def check(self, declared: Iterable[KeyConfig], environment: Mapping[str, str] = os.environ) -> None:
+        """Raise ``UsageError`` where one of these is not set, or set twice."""
+        _callers(declared, environment)
+
     @property
     def required(self) -> bool:
         """Whether a caller needs a key."""

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any
 
-from agentroute.gateway.fields import Kind, Schema, fields_of
+from agentroute.gateway.fields import Schema, fields_of
 from agentroute.gateway.metrics import CONTENT_TYPE
 from agentroute.gateway.page import FILES
-from agentroute.hints import CLASSES, HEADERS, MAX_NAME, MOST, UNITS, from_zero
+from agentroute.hints import CLASSES, HEADERS, MAX_NAME, METADATA, MOST, NVEXT, UNITS, from_zero
 from agentroute.payload import EndpointName
 from agentroute.task import CAPABILITIES, PRIORITIES
 
@@ -24,17 +25,20 @@ _ERRORS: dict[int, str] = {
     401: "No valid key was sent.",
     403: "The key may not do this.",
     404: "There is no such model or route.",
-    408: "The body did not come in time.",
+    408: "The request did not come in time.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "Nothing in the fleet can take it as it is asked for.",
     429: "The key has as many requests in flight as it may have, or every server turned it away.",
+    431: "The head is too large.",
     500: "A setting of the gateway is wrong, or the gateway failed.",
     502: "A server, or the way to it, is broken.",
     503: "There is no room, or everything that could take it is down, at this moment.",
     504: "A server was silent for too long, or the deadline passed.",
 }
-_SENT_ON = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503, 504)
+_SENT_ON = (401, 403, 404, 413, 415, 422, 429, 500, 502, 503, 504)
+_EDGE = (400, 408, 431)
+"""What may become of any request before it is known what it is for."""
 
 _TITLES: dict[EndpointName, str] = {
     "chat": "Answer a conversation",
@@ -116,7 +120,7 @@ def _decide(paths: dict[EndpointName, str], keyed: bool) -> dict[str, Any]:
         "requestBody": _takes({"anyOf": [_ref(name) for name in paths]}),
         "responses": {
             "200": _json("The decision.", _DECISION),
-            **_errors(keyed, 400, 401, 403, 404, 408, 413, 415, 422, 500, 503, 504),
+            **_errors(keyed, 401, 403, 404, 413, 415, 422, 500, 503, 504),
         },
     }
 
@@ -148,7 +152,7 @@ def _metrics(keyed: bool) -> dict[str, Any]:
 def _file(path: str) -> dict[str, Any]:
     kind = FILES[path][1].partition(";")[0]
     ok = {"description": "The file.", "content": {kind: {"schema": {"type": "string"}}}}
-    return {"summary": f"The page for people: {FILES[path][0]}", "responses": {"200": ok}}
+    return {"summary": f"The page for people: {FILES[path][0]}", "responses": {"200": ok, **_errors(False)}}
 
 
 def _takes(schema: Schema) -> dict[str, Any]:
@@ -161,7 +165,7 @@ def _json(text: str, schema: Schema) -> dict[str, Any]:
 
 def _errors(keyed: bool, *statuses: int) -> dict[str, Any]:
     """What is answered instead; where no keys are set, nobody's is wrong."""
-    told = (status for status in statuses if keyed or status not in (401, 403))
+    told = (status for status in sorted({*_EDGE, *statuses}) if keyed or status not in (401, 403))
     return {str(status): _json(_ERRORS[status], _ref("Error")) for status in told}
 
 
@@ -176,7 +180,7 @@ def _body(name: EndpointName) -> Schema:
     said = "auto, auto:ROUTE, or the id of a model"
     fields: dict[str, Schema] = {"model": {**_NAMED, "description": said, "examples": ["auto"]}}
     for key, kind in fields_of(name).items():
-        fields[key] = _hinted() if key == "metadata" else _or_null(kind)
+        fields[key] = _or_null(_HINTED[key]() if key in _HINTED else kind.schema)
     needed = ["model", "messages"] if name == "chat" else ["model"]
     if name == "chat":
         fields["messages"] = fields_of(name)["messages"].schema
@@ -188,14 +192,27 @@ def _body(name: EndpointName) -> Schema:
     }
 
 
-def _or_null(kind: Kind) -> Schema:
-    return {"anyOf": [kind.schema, {"type": "null"}]}
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _hinted() -> Schema:
-    """The metadata: hints are taken out of it."""
-    hints = {f"agentroute_{field}": {"anyOf": _either(field)} for field in HEADERS}
-    return {"anyOf": [{"type": "object", "properties": hints}, {"type": "null"}]}
+def _metadata() -> Schema:
+    """Hints are taken out of it."""
+    hints = {f"{METADATA}{field}": {"anyOf": _either(field)} for field in HEADERS}
+    return {"type": "object", "properties": hints}
+
+
+def _nvext() -> Schema:
+    """Dynamo's hints are read and passed on. A group that is no object says nothing."""
+    groups: dict[str, Schema] = {}
+    for group, key, field in NVEXT:
+        said = {"type": "number", "description": "Higher is more important."} if key == "priority" else _value(field)
+        groups.setdefault(group, {"properties": {}})["properties"][key] = _or_null(said)
+    return {"type": "object", "properties": groups, "description": "Hints, as NVIDIA Dynamo knows them."}
+
+
+_HINTED: dict[str, Callable[[], Schema]] = {"metadata": _metadata, "nvext": _nvext}
+"""The fields that hold hints."""
 
 
 # --- hints

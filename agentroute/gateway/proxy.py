@@ -151,7 +151,7 @@ class Proxy:
         record.key = caller.name
         with means.keys.in_flight(caller):
             body = await body_of(scope, receive, means.max_body_bytes)
-            asked = means.reader.read(body, headers, caller, self._endpoint)
+            asked = await means.reader.read_aside(body, headers, caller, self._endpoint)
             record.model = asked.model
             try:
                 async with until_gone(receive):

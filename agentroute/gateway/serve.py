@@ -15,8 +15,10 @@ from types import FrameType
 
 import uvicorn
 
+from agentroute.config import Config
 from agentroute.errors import UsageError
 from agentroute.gateway.app import Gateway
+from agentroute.gateway.edge import Edge
 from agentroute.tables import GatewayConfig
 
 BACKLOG = 2_048
@@ -40,6 +42,8 @@ def server(
         host=host,
         port=port,
         backlog=BACKLOG,
+        http=Edge,
+        ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -50,6 +54,20 @@ def server(
         ssl_keyfile=key,
     )
     return _Server(config, started)
+
+
+def at_start_alone(began: Config, now: Config) -> list[str]:
+    """The keys in which a configuration differs from that of the start, and that are read at the start alone.
+
+    A socket, a certificate, a file of records and an exporter are opened once: they could fail where the rest of the
+    new configuration applies already.
+    """
+    return [
+        f"{table}.{key}"
+        for table, was, is_ in (("gateway", began.gateway, now.gateway), ("telemetry", began.telemetry, now.telemetry))
+        for key in type(was).model_fields
+        if getattr(was, key) != getattr(is_, key)
+    ]
 
 
 def _tls(settings: GatewayConfig, beside: Path) -> tuple[Path | None, Path | None]:

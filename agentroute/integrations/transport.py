@@ -30,6 +30,7 @@ from weakref import WeakKeyDictionary
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import AgentrouteError, UsageError
+from agentroute.fleet import check_url
 from agentroute.forwarded import AsyncForwarded, following
 from agentroute.hints import Hint, current, from_headers, from_metadata, route_of, task_of
 from agentroute.payload import EndpointName, endpoint_of, read_body
@@ -66,6 +67,10 @@ def routing_transport(
         raise UsageError(f"httpx must be the module httpx or httpx2, got {module!r:.80}")
     if not isinstance(router, Router | Client | AsyncClient):
         raise UsageError(f"router must be a Router, a Client or an AsyncClient, got {type(router).__name__}")
+    try:
+        check_url(base_url)
+    except ValueError as problem:
+        raise UsageError(f"base_url {problem}") from None
     routing = Routing(router, module, base_url)
 
     class RoutingTransport(module.BaseTransport, module.AsyncBaseTransport):  # type: ignore[name-defined, misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,38 +55,51 @@ def prompt_of(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] = ()) 
                     elif kind in _TEXT and isinstance(part.get("text"), str):
                         texts.append(part["text"])
                     else:
-                        texts.append("".join(_leaves(part)))
+                        texts.append(_bare(part))
             elif key != "role":
                 calls += len(value) if key == "tool_calls" and isinstance(value, list | tuple) else 0
-                texts.append("".join(_leaves({key: value})))
+                texts.append(_bare({key: value}))
     schemas = json.dumps(list(tools), ensure_ascii=False, default=str) if tools else ""
     return Prompt("\n".join(texts), schemas, len(messages), calls, images, audio)
 
 
 def _kind(part: Any) -> str | None:
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    kind = part.get("type") if isinstance(part, (dict, Mapping)) else None
     return kind if isinstance(kind, str) else None
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def _bare(value: Any) -> str:
     """A value much as JSON, but strings as they are: arguments are JSON in a string, and templates write them bare."""
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            yield "{"
-            for key, inner in value.items():
-                yield f'"{key}": "' if isinstance(inner, str) else f'"{key}": '
-                yield from _leaves(inner)
-                yield '", ' if isinstance(inner, str) else ", "
-            yield "}"
-        case list() | tuple():
-            yield "["
-            for inner in value:
-                yield from _leaves(inner)
-                yield ", "
-            yield "]"
-        case None | True | False:
-            yield str(value).lower()
-        case _:
-            yield str(value)
+    if isinstance(value, str):
+        return value
+    out: list[str] = []
+    _write(value, out)
+    return "".join(out)
+
+
+def _write(value: Any, out: list[str]) -> None:
+    # What JSON is made of comes first: whether something is a Mapping takes longer to tell than all the rest.
+    if isinstance(value, str):
+        out.append(value)
+    elif value is None or isinstance(value, bool):
+        out.append(str(value).lower())
+    elif isinstance(value, int | float):
+        out.append(str(value))
+    elif isinstance(value, list | tuple):
+        out.append("[")
+        for inner in value:
+            _write(inner, out)
+            out.append(", ")
+        out.append("]")
+    elif isinstance(value, (dict, Mapping)):
+        out.append("{")
+        for key, inner in value.items():
+            if isinstance(inner, str):
+                out.append(f'"{key}": "{inner}", ')
+            else:
+                out.append(f'"{key}": ')
+                _write(inner, out)
+                out.append(", ")
+        out.append("}")
+    else:
+        out.append(str(value))

@@ -6,9 +6,11 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from gateways import HELLO, Served
 from hypothesis import given
@@ -133,6 +135,28 @@ def test_a_caller_that_takes_nothing_of_its_answer_is_let_go_of(monkeypatch: pyt
         slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
         assert left.wait(20.0)  # the server's connection was closed
         assert served.ended()[0]["outcome"] == "not_taken"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/agentroute/decide"])
+def test_a_body_of_many_tiny_messages_holds_up_nobody(path: str) -> None:
+    many = json.dumps(HELLO | {"messages": [{"role": "user", "content": "x"}] * 200_000}).encode()
+    told: list[httpx.Response] = []
+    with Server(answers(WHOLE)) as upstream, Served(deployment(upstream.url, adapter="openai")) as served:
+        assert served.chat().status_code == 200
+        url = f"http://127.0.0.1:{served.port}{path}"
+        asking = threading.Thread(target=lambda: told.append(httpx.post(url, content=many, timeout=60.0)))
+        took = []
+        began = time.monotonic()
+        asking.start()
+        while asking.is_alive():
+            at = time.monotonic()
+            assert served.get("/health").status_code == 200
+            took.append(time.monotonic() - at)
+            time.sleep(0.01)
+        whole_s = time.monotonic() - began
+    assert told[0].status_code == 200
+    assert max(took) < whole_s / 3.0  # nearly all of it, where it is read in the event loop
 
 
 @pytest.mark.parametrize("given_", [b"req-1.a_B", b"x" * 100])

@@ -18,7 +18,7 @@ from agentroute.adapters.endpoints import ENDPOINTS
 from agentroute.errors import UsageError
 from agentroute.gateway.app import PATHS
 from agentroute.gateway.fields import fields_of
-from agentroute.hints import HEADERS, Hint
+from agentroute.hints import HEADERS, NVEXT, Hint
 from agentroute.payload import EndpointName
 
 
@@ -40,11 +40,23 @@ def test_the_document_tells_of_everything_that_is_answered() -> None:
             for method, operation in operations.items():
                 answer = served.client.request(method, path, json=HELLO if method == "post" else None)
                 assert str(answer.status_code) in operation["responses"], path
+                assert {"400", "408", "431"} <= set(operation["responses"]), path  # whatever it is for
                 allowed = served.client.request("DELETE", path)
                 assert allowed.status_code == 405
                 assert method.upper() in allowed.headers["allow"]
     assert {path for path, of in told["paths"].items() if "post" in of} == {*PATHS.values(), "/v1/agentroute/decide"}
     assert set(told["components"]["parameters"]) == {name for names in HEADERS.values() for name in names}
+
+
+def test_the_hints_of_dynamo_are_told_of() -> None:
+    with Served(deployment(None)) as served:
+        body = document(served)["components"]["schemas"]["chat"]
+    told = {
+        (group, key)
+        for group, inner in body["properties"]["nvext"]["anyOf"][0]["properties"].items()
+        for key in inner["properties"]
+    }
+    assert told == {(group, key) for group, key, _ in NVEXT}
 
 
 @pytest.mark.parametrize("name", PATHS)
@@ -97,10 +109,19 @@ CHAT = b'{"model": "auto", "messages": [{"role": "user", "content": "x"}], %s}'
         (CHAT % b'"tools": {}', "tools must be a list of objects, got {}"),
         (CHAT % b'"tools": ["search"]', "tools must be a list of objects, got ['search']"),
         (CHAT % b'"metadata": "x"', "metadata must be an object, got 'x'"),
+        (CHAT % b'"nvext": "x"', "nvext must be an object, got 'x'"),
+        (CHAT % b'"nvext": {"agent_hints": {"osl": "x"}}', "nvext.agent_hints.osl must be a whole number"),
+        (CHAT % b'"nvext": {"router": {"ttft_target": 0}}', "nvext.router.ttft_target must be a number of"),
         (CHAT % b'"messages": []', "the body says 'messages' twice"),
         (b'{"model": "auto", "messages": [{"content": "x"}]}', "messages[0].role must be a text, got None"),
         (b'{"model": "auto", "messages": [{"role": "user", "content": 5}]}', "messages[0].content must be a text or a"),
-        (b'{"model": "auto", "messages": ' + b"[" * 900 + b"]" * 900 + b"}", "every message must be a mapping"),
+        (b'{"model": "auto", "messages": ' + b"[" * 900 + b"]" * 900 + b"}", "messages[0] must be an object with a"),
+        (b'{"model": "auto", "messages": "hi"}', "messages must be a list of messages, got 'hi'"),
+        (
+            b'{"model": "auto", "messages": {"role": "user"}}',
+            "messages must be a list of messages, got {'role': 'user'",
+        ),
+        (b'{"model": "auto"}', "messages must be a list of messages, got None"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(body: bytes, said: str) -> None:
@@ -112,6 +133,14 @@ def test_what_makes_no_sense_is_one_sentence(body: bytes, said: str) -> None:
             assert (error["type"], error["param"]) == ("invalid_request_error", None)
             assert said in error["message"]
         assert not [asked for asked in upstream.asked if asked.method == "POST"]
+
+
+@pytest.mark.parametrize("given", [b"7", b'["a"]', b'{"role": "user"}'])
+def test_what_is_no_input_is_one_sentence(given: bytes) -> None:
+    with Served(deployment(None)) as served:
+        answer = served.client.post("/v1/responses", content=b'{"model": "auto", "input": ' + given + b"}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].startswith("input must be a text or a list of objects, got ")
 
 
 @pytest.mark.parametrize(

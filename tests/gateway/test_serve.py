@@ -159,13 +159,22 @@ def test_routes_and_keys_follow_the_file_and_a_mistake_changes_nothing(tmp_path:
             time.sleep(2.5)
             until(200, own)
             assert not [asked for asked in two.asked if asked.method == "POST"]
-            config(tmp_path, two.url, night.format("b", "KEY_B"))
+            config(tmp_path, two.url, night.format("b", "KEY_THAT_IS_NOT_SET"))
+            time.sleep(2.5)
+            until(200, own)
+            assert not [asked for asked in two.asked if asked.method == "POST"]  # nothing of it applies
+            more = "[gateway]\ndrain_s = 7\n[telemetry]\nrecords = 'calls.jsonl'\n"
+            config(tmp_path, two.url, night.format("b", "KEY_B") + more)
             until(200, other)
             until(401, own)
             assert [asked for asked in two.asked if asked.method == "POST"]
             process.send_signal(signal.SIGTERM)
             assert process.stderr is not None
-            assert "the configuration is refused" in process.stderr.read()
+            said = process.stderr.read()
+    assert said.count("the configuration is refused, the one before still applies") == 2
+    assert "the environment variable KEY_THAT_IS_NOT_SET is not set" in said
+    assert "until agentroute serve is started again, it goes by the old gateway.drain_s, telemetry.records" in said
+    assert not (tmp_path / "calls.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -203,10 +212,11 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_it_is_said_which_extra_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "httptools"])
+def test_it_is_said_which_extra_is_missing(tmp_path: Path, package: str) -> None:
     path = config(tmp_path, "http://127.0.0.1:9")
-    hide = "import sys; sys.modules['starlette'] = None; sys.argv = ['agentroute', 'serve', '--config', sys.argv[1]]"
+    hide = f"import sys; sys.modules[{package!r}] = None; sys.argv = ['agentroute', 'serve', '--config', sys.argv[1]]"
     command = [sys.executable, "-c", f"{hide}; from agentroute.cli import main; main()", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "pip install 'agentroute[gateway]'" in done.stderr
+    assert f"the package {package}; install it with: pip install 'agentroute[gateway]'" in " ".join(done.stderr.split())

@@ -439,6 +439,12 @@ def test_what_is_no_router_or_no_httpx_is_refused(server: FaultServer, router: A
         routing_transport(router or router_for(server), httpx=module)
 
 
+@pytest.mark.parametrize("base_url", ["nope", "", "ftp://x/v1", "http://", "http://x/v1?a=b", None])
+def test_what_is_no_address_is_refused(server: FaultServer, base_url: Any) -> None:
+    with pytest.raises(UsageError, match=r"^base_url must "):
+        routing_transport(router_for(server), base_url=base_url)
+
+
 @pytest.mark.parametrize(
     ("endpoint", "body", "said"),
     [
