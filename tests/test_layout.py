@@ -26,7 +26,7 @@ LAYERS: tuple[str, ...] = (
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
     "payload", "needs", "hints", "answers", "ended", "errand", "lacks",
-    "alarm", "pools", "passage", "forwarded", "trip", "client", "telemetry",
+    "alarm", "fast", "pools", "passage", "forwarded", "trip", "client", "telemetry",
     "integrations", "gateway",
     "bench", "demo", "cli",
 )  # fmt: skip
