@@ -18,7 +18,7 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "lazy", "compiled", "inputs", "policy", "own", "misses", "ranking",
-    "assessment", "asks", "quick",
+    "assessment", "asks", "quick", "unmeasured",
     "reasons", "expected", "explain", "decision", "refusal", "state", "many", "otherwise", "whatif", "lease", "waiting",
     "fallback", "rules", "split", "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
