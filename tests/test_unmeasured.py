@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_quick import happen, happenings, tasks
 
-from agentroute.assessment import Assessment
+from agentroute.assessment import Assessment, Late
 from agentroute.fleet import Deployment, Fleet
 from agentroute.inputs import There
 from agentroute.policy import OBJECTIVES
@@ -102,3 +102,15 @@ def test_measured_replicated_and_shared_are_not_its_own() -> None:
         Fleet([Deployment("a", one), Deployment("b", profile("b"))]),
     ):
         assert Router(of).rules.quick is None
+
+
+def test_why_it_was_chosen_is_told_without_an_assessment_in_the_words_of_one() -> None:
+    by = Router(Fleet(Deployment(name, profile(name, points=())) for name in ("a", "b")), clock=Clock())
+    decision = by.decide(Task(context_tokens=1_000, max_output_tokens=100))
+    said = decision.reason
+    assert (said, decision.mean_ttft_ms) == ("no SLO to keep; best by fit: unknown, nothing is measured", None)
+    assert isinstance(decision._on, Late)
+    assert decision.candidates[0].standing == said, "which an assessment is made for"
+    assert isinstance(decision._on, Assessment)
+    asked = by.decide(Task(context_tokens=1_000, max_output_tokens=100, ttft_ms=Slo(500.0, hard=False)))
+    assert asked.reason.startswith("TTFT unknown, so no SLO on it can be promised")
