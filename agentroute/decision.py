@@ -21,7 +21,7 @@ from agentroute.inputs import Metric
 from agentroute.latency.rates import Workload
 from agentroute.outcome import Outcome
 from agentroute.policy import Objective
-from agentroute.reasons import Reason, at_load, refused, standing
+from agentroute.reasons import Reason, at_load, of_unmeasured, refused, standing
 from agentroute.task import Task
 
 if TYPE_CHECKING:
@@ -162,11 +162,14 @@ class Decision:
     @property
     def reason(self) -> str:
         """Why it was chosen, in one sentence."""
-        return self._standing(self._best)
+        said = of_unmeasured(self._on, self._best, self._by) if isinstance(self._on, Late) else None
+        return said or self._standing(self._best)
 
     @property
     def mean_ttft_ms(self) -> float | None:
         """The mean of ``ttft_ms`` alone, which is at hand: its band takes nearly as long as the decision did."""
+        if isinstance(self._on, Late) and self._on.fleet.curves.curves[self._best] is None:
+            return None
         mean = self._assessment.ttft_ms.item(self._best)
         return mean if mean == mean else None
 

@@ -128,13 +128,13 @@ class Errand:
     def request(self, adapter: Adapter, model: str, served: Served) -> tuple[Request, bytes]:
         """The request for a server, and its bytes. Raises ``BackendError`` where it must not be sent there."""
         key = adapter.name, model, served
-        if key not in self._made:
+        if (made := self._made.get(key)) is None:
             task = self.task
             if refused := adapter.precheck(task.context_tokens, task.max_output_tokens, served):
                 raise refused
             request = self._request(adapter, model, served)
-            self._made[key] = request, self._content(request.body or {})
-        return self._made[key]
+            made = self._made[key] = request, self._content(request.body or {})
+        return made
 
     def _content(self, body: Mapping[str, Any]) -> bytes:
         """The bytes of a body: those that came in where it says the same, or only calls the model otherwise."""

@@ -34,7 +34,8 @@ class Outcome:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e12:
+            number = type(value) is float or (isinstance(value, int | float) and not isinstance(value, bool))
+            if not number or not 0 <= value < 1e12:
                 raise UsageError(f"{name} must be a number from 0 to 1e12 or None, got {shown(value)}")
         if self.failure is not None and self.failure not in tuple(FailureKind):
             raise UsageError(f"failure must be one of {', '.join(FailureKind)} or None, got {shown(self.failure)}")

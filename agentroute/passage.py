@@ -29,7 +29,9 @@ from agentroute.tries import Budget, Retry
 from agentroute.wire import Answer, Request
 
 if TYPE_CHECKING:
+    from agentroute.fleet import Deployment
     from agentroute.lease import Lease
+    from agentroute.profile import Profile
     from agentroute.router import Router
 
 _DRAIN, _DRAIN_S = 4, 0.25
@@ -51,6 +53,7 @@ class Means:
     """By deployment and address, the model that its server lists."""
     observers: tuple[Observer, ...] = ()
     """Are told of every call that ends."""
+    _served: dict[str, tuple[Profile, Served]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -76,6 +79,13 @@ class Means:
                 raise UsageError(f"observers must be a list of functions of an Ended, got {shown(observer)}")
         pools, budget = Pools(timeout, transport), Budget(retry.share)
         return cls(router, pools, timeout, retry, budget, Counting(router), Lacks(router), observers=told)
+
+    def served(self, deployment: Deployment) -> Served:
+        """What is known of it as a place for requests, worked out once."""
+        known = self._served.get(deployment.name)
+        if known is None or known[0] is not deployment.profile:
+            known = self._served[deployment.name] = deployment.profile, Served.of(deployment.profile)
+        return known[1]
 
     @property
     def replicated(self) -> bool:
@@ -140,7 +150,7 @@ class Passage:
     async def _send(self) -> None:
         call, means = self.call, self._means
         model = call.deployment.served_model or await self._model()
-        request, content = self._errand.request(call.adapter, model, Served.of(call.deployment.profile))
+        request, content = self._errand.request(call.adapter, model, means.served(call.deployment))
         pool = self._pool = means.pools.take(call.target.root)
         headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
         outgoing = means.pools.request(call.target, request.path, content, headers)

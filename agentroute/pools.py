@@ -13,8 +13,9 @@ from urllib.request import getproxies
 import httpx
 
 from agentroute.errors import UsageError, shown
+from agentroute.fast import AiohttpTransport
 from agentroute.patience import Timeout
-from agentroute.transport import LIMITS, Headers, Target, environment
+from agentroute.transport import LIMITS, Body, Headers, Target, environment
 
 EACH = 4
 """Requests that share one httpx pool. A pool looks at all its connections for each of its requests: with 64 at once one
@@ -26,14 +27,13 @@ Wire = Literal["auto", "aiohttp", "httpx"]
 
 
 class Pool:
-    """One httpx client or transport, and how many requests are using it."""
+    """One transport, or one httpx client where proxies are to be looked up, and how many requests are using it."""
 
     __slots__ = ("_way", "key", "send", "used")
 
-    def __init__(self, way: httpx.AsyncClient | httpx.AsyncBaseTransport, key: str, *, fast: bool = False) -> None:
+    def __init__(self, way: httpx.AsyncClient | httpx.AsyncBaseTransport, key: str) -> None:
         self._way, self.key, self.used = way, key, 0
-        send = _streamed(way) if isinstance(way, httpx.AsyncClient) else way.handle_async_request
-        self.send: Send = _told(send) if fast else send
+        self.send: Send = _streamed(way) if isinstance(way, httpx.AsyncClient) else way.handle_async_request
         """Send a request; the answer is there once its headers are."""
 
     async def aclose(self) -> None:
@@ -42,13 +42,16 @@ class Pool:
 
 
 class Pools:
-    """httpx clients by server: the first with a free place is taken, so that connections are kept warm."""
+    """Transports by server: the first with a free place is taken, so that connections are kept warm."""
 
     def __init__(self, timeout: Timeout, transport: httpx.AsyncBaseTransport | Wire) -> None:
         self._transport = transport
         self._fast = not isinstance(transport, httpx.AsyncBaseTransport) and _is_fast(transport)
-        self._each = None if self._fast or not isinstance(transport, str) else EACH
+        self._own = isinstance(transport, httpx.AsyncBaseTransport)
+        """Whether the transport is the caller's own."""
+        self._each = None if self._fast or self._own else EACH
         # The rest of the waits is counted by an ``Alarm``.
+        self._connect_s = timeout.connect_s
         self._waits = {"timeout": httpx.Timeout(None, connect=timeout.connect_s).as_dict()}
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -74,7 +77,7 @@ class Pools:
         free = self._free.setdefault(key, [])
         if not free:
             with environment():
-                made = Pool(self._make(root), key, fast=self._fast)
+                made = Pool(self._make(root), key)
             self._all.append(made)
             free.append(made)
         pool = free[-1]
@@ -98,20 +101,24 @@ class Pools:
 
     def request(self, target: Target, path: str, content: bytes | None, headers: Headers) -> httpx.Request:
         """A request to a target, a GET without ``content``."""
-        return httpx.Request(
-            "GET" if content is None else "POST",
-            target.url(path),
-            headers=headers,
-            content=content,
-            extensions=self._waits,
-        )
+        method, url = "GET" if content is None else "POST", target.url(path)
+        if self._own or content is None:
+            return httpx.Request(method, url, headers=headers, content=content, extensions=self._waits)
+        # Of a stream httpx takes the headers as they are; to find out what a body is takes 20 us.
+        headers = [(b"host", url.netloc), *headers, (b"content-length", b"%d" % len(content))]
+        return httpx.Request(method, url, headers=headers, stream=Body(content), extensions=self._waits)
 
     def _make(self, root: str) -> httpx.AsyncClient | httpx.AsyncBaseTransport:
         transport = self._transport
         if isinstance(transport, httpx.AsyncBaseTransport):
             return transport
         context = self._context(root)
-        return _aiohttp(context) if self._fast else httpx.AsyncClient(limits=LIMITS, verify=context)
+        if self._fast:
+            keep_s = LIMITS.keepalive_expiry or 2.0
+            return AiohttpTransport(context, connect_s=self._connect_s, keep_s=keep_s, proxied=bool(_proxies()))
+        if _proxies() or "@" in root:  # a client finds the proxy for an address, and takes a name out of one
+            return httpx.AsyncClient(limits=LIMITS, verify=context)
+        return httpx.AsyncHTTPTransport(limits=LIMITS, verify=context)
 
     def _context(self, root: str) -> ssl.SSLContext:
         """Certificates are read once, and only where they are needed: that takes 50 ms."""
@@ -135,39 +142,12 @@ def _streamed(client: httpx.AsyncClient) -> Send:
     return send
 
 
-def _told(send: Send) -> Send:
-    """``send``, with the errors of aiohttp that httpx-aiohttp 0.2.0 lets through: no HTTP, no URL, no host's name."""
-    from aiohttp import ClientError
-
-    async def told(request: httpx.Request) -> httpx.Response:
-        try:
-            return await send(request)
-        except ClientError as error:
-            raise httpx.TransportError(str(error)) from error
-        except ValueError as error:
-            raise httpx.ConnectError(str(error)) from error
-
-    return told
-
-
 def _is_fast(wire: str) -> bool:
     if not isinstance(wire, str) or wire not in ("auto", "aiohttp", "httpx"):
         raise UsageError(
             f"transport must be 'auto', 'aiohttp', 'httpx' or an async transport of httpx, got {shown(wire)}"
         )
-    installed = find_spec("httpx_aiohttp") is not None
+    installed = find_spec("aiohttp") is not None
     if wire == "aiohttp" and not installed:
         raise UsageError("transport='aiohttp' needs the extra 'fast': pip install 'agentroute[fast]'")
     return installed and (wire == "aiohttp" or (wire == "auto" and not _proxies()))
-
-
-def _aiohttp(context: ssl.SSLContext) -> httpx.AsyncBaseTransport:
-    from aiohttp import ClientSession, DummyCookieJar, TCPConnector
-    from httpx_aiohttp import AiohttpTransport
-
-    def session() -> ClientSession:
-        connector = TCPConnector(limit=0, keepalive_timeout=LIMITS.keepalive_expiry or 2.0, ssl=context)
-        return ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=bool(_proxies()))
-
-    made: httpx.AsyncBaseTransport = AiohttpTransport(verify=context, client=session)
-    return made

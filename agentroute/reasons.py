@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from agentroute.assessment import Assessment, Columns
+from agentroute.assessment import Assessment, Columns, Late
 from agentroute.capacity.kv import Unknown
 from agentroute.compiled import BIT, UNKNOWN_CAPABILITY, offered, window_tokens
 from agentroute.estimate import Estimate, milliseconds
@@ -106,11 +106,11 @@ def _broken(a: Assessment, d: int, limit: Limit) -> Reason | None:
 
 def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
     """How deployment ``d`` stands against the chosen one: why it was chosen, or the one reason why not."""
-    own, winning = int(a.rank[d]), int(a.rank[best])
     if d == best:
-        if own >= MISSED and not by.weighs_slos:
+        if not by.weighs_slos and int(a.rank[d]) >= MISSED:
             return f"{_slo_standing(a, d)}, and no other one by less"
         return f"{_slo_standing(a, d)}; best by {by.name}: {measure(a, d, by)}"
+    own, winning = int(a.rank[d]), int(a.rank[best])
     if own & MISSED > winning & MISSED:
         return _slo_standing(a, d)
     if own & HARM > winning & HARM and a.harm is not None and not by.weighs_slos:
@@ -129,6 +129,14 @@ def standing(a: Assessment, d: int, best: int, by: Objective) -> str:
     return f"{by.name}: {measure(a, d, by)} against {measure(a, best, by)}"
 
 
+def of_unmeasured(on: Late, d: int, by: Objective) -> str | None:
+    """``standing`` of the chosen one, where no times of it are known and no SLO asks for any; ``None``: an assessment
+    must tell."""
+    if by.name != "fit" or on.ask.limits or on.fleet.curves.curves[d] is not None:
+        return None
+    return f"{_NO_SLO}; best by fit: {_unknown(on.fleet.deployments[d])}"
+
+
 def _allowed(limit: Limit) -> str:
     """The limit that was asked for, and what of it has gone by."""
     asked = milliseconds(limit.asked_ms or limit.limit_ms)
@@ -145,7 +153,7 @@ def _judged_by(a: Assessment, d: int, limit: Limit) -> str:
 
 def _slo_standing(a: Assessment, d: int) -> str:
     if not a.ask.limits:
-        return "no SLO to keep"
+        return _NO_SLO
     worst, share = a.ask.limits[0], -1.0
     for limit in a.ask.limits:
         own = float(a.judged_ms(limit)[d]) / limit.limit_ms
@@ -167,7 +175,7 @@ def measure(a: Assessment, d: int, by: Objective) -> str:
     scores, taken = a.said[by.name]
     value = scores[d]
     if math.isnan(value):
-        return "unknown" if a.fleet.deployments[d].profile.points else "unknown, nothing is measured"
+        return _unknown(a.fleet.deployments[d])
     match by.name:
         case "cost":
             return f"${value:.3g} per request"
@@ -177,6 +185,13 @@ def measure(a: Assessment, d: int, by: Objective) -> str:
             return _scarcity(*(column[d] for column in taken), has_slos=a.own_miss is not None)
         case _:
             return f"{value:.3g}"
+
+
+_NO_SLO = "no SLO to keep"
+
+
+def _unknown(deployment: Deployment) -> str:
+    return "unknown" if deployment.profile.points else "unknown, nothing is measured"
 
 
 def _taken(a: Assessment) -> Columns:

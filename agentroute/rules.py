@@ -16,6 +16,7 @@ from agentroute.policy import objective as objective_by_name
 from agentroute.quick import Quick
 from agentroute.route import Route
 from agentroute.task import Task
+from agentroute.unmeasured import Unmeasured
 
 
 class Rules:
@@ -41,7 +42,7 @@ class Rules:
         self.compiled: CompiledFleet = before.compiled if before is not None and same else CompiledFleet.of(fleet)
         self.own = own(objectives)
         """Objectives of the user's own."""
-        self.quick = Quick.of(self.compiled)
+        self.quick = Quick.of(self.compiled) or Unmeasured.of(self.compiled)
         self.asks = Asks(self.compiled, quality)
         for route in self.routes.values():
             self.asks.mask({*(route.allow or ()), *route.deny})

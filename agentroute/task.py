@@ -135,9 +135,9 @@ class Task:
             raise TaskError(f"route must be a route's name, got {shown(self.route)}")
         _writable("route", self.route)
         for name in ("group", "objective", "pin", "session_id", "parent_session_id"):
-            if not isinstance(value := getattr(self, name), str | None):
-                raise TaskError(f"{name} must be a name or None, got {shown(value)}")
-            if value is not None:
+            if (value := getattr(self, name)) is not None:
+                if not isinstance(value, str):
+                    raise TaskError(f"{name} must be a name or None, got {shown(value)}")
                 _writable(name, value)
         if self.allow is not None:
             object.__setattr__(self, "allow", _names("allow", self.allow))

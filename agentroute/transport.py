@@ -31,6 +31,14 @@ _HEADERS = tuple((name.encode(), value.encode()) for name, value in HEADERS.item
 Headers = list[tuple[bytes, bytes]]
 
 
+class Body(httpx.ByteStream):
+    """A request's body, which a transport of our own takes as it is."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.content = content
+
+
 def silence(timeout: Timeout) -> httpx.Timeout:
     """Waits for httpx where nothing else counts the seconds; a write that stalls is a silence, too."""
     return httpx.Timeout(timeout.read_s, connect=timeout.connect_s)
@@ -220,7 +228,6 @@ def _headers(response: httpx.Response) -> dict[str, str]:
 def broken(error: httpx.TransportError, timeout: Timeout) -> BackendError:
     """What an exception of httpx means."""
     if (cause := type(error.__cause__)).__module__.startswith("aiohttp"):
-        # httpx-aiohttp 0.2.0 calls every one of them a timeout of connecting, a reset in mid-answer, too.
         error = _OF_AIOHTTP.get(cause.__name__, httpx.ReadError)(_without_address(error.__cause__) or cause.__name__)
     if isinstance(error, httpx.ConnectTimeout):
         return BackendError(FailureKind.UNAVAILABLE, f"accepted no connection within {timeout.connect_s:g} s")

@@ -148,7 +148,11 @@ class Trip:
             return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
         if not self._means.timeout.queue_s:
             return router.acquire(task)
-        return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=self._elapsed_s()).place()
+        waited_s = self._elapsed_s()
+        # Most need not wait: the queue's ticket and its event take as long as deciding does.
+        if (lease := router._waiting.at_once(task, waited_s)) is not None:
+            return lease
+        return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=waited_s).place()
 
     def _passage(self, lease: Lease) -> Passage:
         try:

@@ -69,6 +69,7 @@ class Delay:
     """The deployments that may take it and can hold it; ``None``: not known yet."""
 
 
+_NOWHERE: frozenset[int] = frozenset()
 Place = Callable[[Task, float, "frozenset[int] | None"], "Lease | Delay"]
 """Place a task that has waited so many seconds, but in none of these pools (``None``: nowhere, only say why). Raises
 what it is refused with."""
@@ -169,6 +170,17 @@ class Waiting:
             self._tickets.append(ticket)
         self.pump()
         return ticket
+
+    def at_once(self, task: Task, waited_s: float = 0.0) -> Lease | None:
+        """The lease that a ticket for ``task`` would be done with at once, without one; ``None``: it may have to wait.
+
+        Raises what the ticket would be refused with.
+        """
+        check_waited(task, waited_s)
+        if self._tickets:
+            return None
+        found = self._place(task, waited_s, _NOWHERE)
+        return None if isinstance(found, Delay) else found
 
     def pump(self, every_s: float = 0.0) -> list[Ticket]:
         """Place whom what has changed makes room for, and refuse whom it leaves none for; those are returned.

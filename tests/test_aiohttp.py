@@ -19,7 +19,7 @@ from agentroute.errors import BackendError, FailureKind
 from agentroute.pools import Wire
 from agentroute.wire import TextDelta
 
-pytest.importorskip("httpx_aiohttp")
+pytest.importorskip("aiohttp")
 
 HELLO = [{"role": "user", "content": "Say hello"}]
 SHORT = {"max_tokens": 6, "temperature": 0}

@@ -92,9 +92,8 @@ def test_a_bad_answer_is_classified(behave: Behaviour, kind: FailureKind, words:
 def test_whatever_a_transport_raises_the_next_candidate_answers(
     wire: Literal["httpx", "aiohttp"], url: str | None
 ) -> None:
-    """httpx-aiohttp lets some errors of aiohttp through."""
     if wire == "aiohttp":
-        pytest.importorskip("httpx_aiohttp")
+        pytest.importorskip("aiohttp")
     with Server(says(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as wrong, Server(answers(WHOLE)) as right:
         first = deployment(url or wrong.url, name="wrong", pool_tokens=100_000)
         routed = router(first, deployment(right.url, name="right"))

@@ -102,7 +102,7 @@ def fifty(scene: Scene, way: str, streaming: bool, waits: Timeout = WAITS) -> li
 
     wire: Literal["httpx", "aiohttp"] = "aiohttp" if way == "aiohttp" else "httpx"
     if wire == "aiohttp":
-        pytest.importorskip("httpx_aiohttp")
+        pytest.importorskip("aiohttp")
 
     async def together() -> list[Reply]:
         async with AsyncClient(scene.router, timeout=waits, retry=ONCE, transport=wire) as client:

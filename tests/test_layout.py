@@ -21,7 +21,7 @@ LAYERS: tuple[str, ...] = (
     "ceilings", "sizing", "fleet",
     "serving", "blocks",
     "outcome", "prefix", "tokens", "task", "route", "lazy", "compiled", "inputs", "policy", "own", "misses", "ranking",
-    "assessment", "asks", "quick",
+    "assessment", "asks", "quick", "unmeasured",
     "reasons", "expected", "explain", "decision", "refusal", "state", "many", "otherwise", "whatif", "lease", "waiting",
     "fallback", "rules", "split", "spill", "spread", "fanout", "group", "router",
     "admission", "outlook",
@@ -29,7 +29,7 @@ LAYERS: tuple[str, ...] = (
     "patience", "tries", "hedge", "session", "counting",
     "wire", "sse", "transport", "adapters", "doctor", "probe", "pulse", "portal", "watch", "standing", "call",
     "payload", "needs", "hints", "answers", "ended", "errand", "lacks",
-    "alarm", "pools", "passage", "forwarded", "trip", "streamed", "client", "telemetry",
+    "alarm", "fast", "pools", "passage", "forwarded", "trip", "streamed", "client", "telemetry",
     "integrations", "gateway",
     "bench", "demo", "cli",
 )  # fmt: skip
@@ -49,6 +49,8 @@ ADAPTERS_MAY = {"adapters", "errors", "toml", "origin", "profile", "shape", "wir
 CALLED = {"agents": "openai-agents", "opentelemetry": "opentelemetry-api", "pydantic_ai": "pydantic-ai-slim"}
 CALLED |= {"yaml": "pyyaml"}
 """Packages by the module that is imported, where they are called otherwise."""
+BROUGHT = {"idna": "httpx", "pydantic_core": "pydantic", "rich": "typer"}
+"""Parts of another package, which never comes without them."""
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -133,7 +135,8 @@ def test_whatever_is_imported_is_asked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked_for = chain(project["dependencies"], *project["optional-dependencies"].values())
     names = {name.partition(".")[0] for path in MODULES for name, _ in imports(path)} - sys.stdlib_module_names
-    assert {CALLED.get(name, name.replace("_", "-")) for name in names - {"agentroute"}} <= {
+    needed = {BROUGHT.get(name, name) for name in names - {"agentroute"}}
+    assert {CALLED.get(name, name.replace("_", "-")) for name in needed} <= {
         re.split(r"[^\w-]", need)[0] for need in asked_for
     }
 

@@ -169,12 +169,12 @@ def test_what_is_rare_is_left_to_the_assessment() -> None:
         assert expected is not None
 
 
-def test_replicas_shared_pools_unmeasured_and_many_deployments_are_left_to_it_too() -> None:
+def test_replicas_shared_pools_partly_measured_and_many_deployments_are_left_to_it_too() -> None:
     one, urls = profile("a"), ("http://127.0.0.1:1", "http://127.0.0.1:2")
     for of in (
         Fleet([Deployment("a", one, urls=urls)]),
         Fleet([Deployment("a", one, pool="p"), Deployment("b", one, pool="p")]),
-        Fleet([Deployment("a", profile("a", points=()))]),
+        Fleet([Deployment("a", one), Deployment("b", profile("b", points=()))]),
         Fleet(Deployment(f"d{i}", one) for i in range(FEW + 1)),
     ):
         assert Router(of).rules.quick is None

@@ -89,6 +89,8 @@ class Prefills:
         before; infinite: any.
         """
         prefill_ms = prefill_ms if prefill_ms == prefill_ms else 0.0
+        if not prefill_ms and not budget_ms < inf and not turn_room_ms < inf:  # nobody waits, and nobody minds
+            return Reading(pool, max(budget_ms, LEAST_BUDGET_MS), self._stall_ms[pool], self._work_ms[pool])
         now_ms = 1_000.0 * now
         self._free_at_ms = self._free_at_ms.copy()
         free_at_ms = max(now_ms, self._free_at_ms.item(pool)) + prefill_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
@@ -49,6 +49,7 @@ class Fingerprint:
     at_most: tuple[float, ...]
     message_tokens: int | None = None
     template_tokens: int | None = None
+    _by_pair: NDArray[np.float64] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def source(self) -> Literal["fingerprint", "generic fingerprint"]:
@@ -57,7 +58,10 @@ class Fingerprint:
 
     def tokens(self, pairs: Pairs) -> tuple[float, float]:
         """Tokens of a text by its histogram: a value and an upper bound."""
-        value, upper, beyond = (pairs @ _by_pair(self.weights, self.at_most)).tolist()
+        if (by_pair := self._by_pair) is None:  # kept here: to look sixty numbers up takes longer than to use them
+            by_pair = _by_pair(self.weights, self.at_most)
+            object.__setattr__(self, "_by_pair", by_pair)
+        value, upper, beyond = (pairs @ by_pair).tolist()
         return value, upper + max(0.0, LONG_WORD_TOKENS * beyond)
 
 

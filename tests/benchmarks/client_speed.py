@@ -35,7 +35,7 @@ from agentroute.task import Task
 MESSAGES = [{"role": "system", "content": "You are terse."}, {"role": "user", "content": "Say hello " * 8}]
 TASK = Task(context_tokens=64, max_output_tokens=64)
 PIECES, AT_ONCE, TURNS = 64, 64, 2
-FAST = find_spec("httpx_aiohttp") is not None
+FAST = find_spec("aiohttp") is not None
 WIRES: tuple[Wire, ...] = ("httpx", "aiohttp") if FAST else ("httpx",)
 
 
