@@ -237,7 +237,9 @@ class Roofline:
 
         The sum is the time per output token. With a layer split it is a token's way through all stages, with
         ``min(n, pp)`` batches in flight of ``n / pp`` sequences, at least one: with fewer sequences than stages it does
-        not get faster, stages idle (``pipeline_utilisation``). An ``n`` below 1 is taken for 1.
+        not get faster, stages idle (``pipeline_utilisation``). An engine need not make so many batches: what vLLM
+        0.32.0 begins at once, it keeps in one, until a prompt is read in pieces (measured,
+        ``tests/latency/test_splits.py``). An ``n`` below 1 is taken for 1.
         """
         return Terms(*self.decoding(context_tokens)(n))
 
