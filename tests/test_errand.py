@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from servers import HELLO, TOOLS, deployment, free_tokens, router
 
@@ -89,6 +90,14 @@ def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
         prepare(HELLO, None, {"max_tokens": limit})
 
 
+def prompt_tokens(server: EmbeddedServer, messages: list[dict[str, str]]) -> int:
+    """What a chat's usage would say, without the model reading the prompt: that takes seconds."""
+    root = server.url.removesuffix("/v1")
+    prompt = httpx.post(f"{root}/apply-template", json={"messages": messages}, timeout=60).json()["prompt"]
+    body = {"content": prompt, "add_special": True, "parse_special": True}
+    return len(httpx.post(f"{root}/tokenize", json=body, timeout=60).json()["tokens"])
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -105,6 +114,8 @@ def test_a_limit_that_is_none_is_refused(limit: Any) -> None:
 )
 def test_a_real_tokenizer_stays_below_the_upper_bound(llama_one: EmbeddedServer, text: str) -> None:
     messages = [{"role": "user", "content": text}]
-    with Client(router(deployment(llama_one.url))) as client:
-        counted = client.chat(messages, body={"max_tokens": 1}).usage.prompt_tokens
-    assert counted is not None and counted <= estimate(messages).upper
+    counted = prompt_tokens(llama_one, messages)
+    assert counted <= estimate(messages).upper
+    if len(text) < 10:
+        with Client(router(deployment(llama_one.url))) as client:
+            assert client.chat(messages, body={"max_tokens": 1}).usage.prompt_tokens == counted

@@ -157,7 +157,7 @@ STREAMED_ONLY = {"10 MB without a line's end"}
 SYNC_TOO = {"reset in the header", "silent", "200 with an error", "429 without", "engine death"}
 """The sync client runs the async one's code, in a thread."""
 ROWS = [
-    pytest.param(fault, way, streaming, marks=[pytest.mark.alone] if fault in SLOW else [])
+    (fault, way, streaming)
     for fault in ELSEWHERE
     for way, streaming in WAYS
     if (streaming or fault not in STREAMED_ONLY) and (way != "sync" or fault in SYNC_TOO)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -59,7 +60,13 @@ def layer(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Every module that ``path`` imports at run time, and whether inside a function."""
 
     def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
@@ -76,7 +83,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         for child in ast.iter_child_nodes(node):
             yield from walk(child, lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
-    yield from walk(ast.parse(path.read_text()), False)
+    return tuple(walk(parsed(path), False))
 
 
 def own(path: Path) -> Iterator[tuple[str, bool]]:
@@ -143,7 +150,7 @@ def test_whatever_is_imported_is_asked_for() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_module_says_what_it_is(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+    assert ast.get_docstring(parsed(path))
 
 
 def test_no_file_of_the_package_knows_the_machine_it_was_written_on() -> None:
