@@ -4,7 +4,8 @@ uvicorn reads a head of any size, waits for its end for ever, and answers what i
 
 - a head of more than ``MAX_HEAD`` bytes is answered with 431, one that is not whole in ``HEAD_S`` with 408, and what is
   no HTTP/1 with 400 (or 505); the connection is closed. Of what was sent before that, the answers come first.
-- who connects and says nothing, or leaves out the rest of a body that is answered already, is let go of in silence.
+- who connects and says nothing, leaves out the rest of a body that is answered already, or takes nothing of its answer
+  for ``TAKE_S``, is let go of in silence.
 - HTTP/1.0, which knows no chunks, gets an answer of unknown length as it is, up to the end of the connection.
 - an upgrade that is offered (Java's HTTP client asks for h2c with every first request) is not taken, and the request
   answered like any other; uvicorn drops the bodies of such.
@@ -30,6 +31,8 @@ HEAD_S = 20.0
 """A head must be whole after so many seconds. Assumed."""
 REST_S = 60.0
 """So long may the rest of a body take that nobody waits for: it was answered already. Assumed."""
+TAKE_S = 60.0
+"""Of an answer that waits to be taken some must be taken in so many seconds. Assumed."""
 LINGER_S = 1.0
 """So long after an error a connection is closed: at once, the other side might lose the answer to what it still sends.
 Assumed."""
@@ -56,10 +59,13 @@ class Edge(HttpToolsProtocol):
         self._in_head, self._in_body, self._ended = False, False, False
         self._head_bytes = self._came = 0
         self._timer: TimerHandle | None = self.loop.call_later(HEAD_S, self._overdue)
+        self._taking: TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: whatever is answered is told, also with others behind it."""
         self._cancel_timer()
+        if self._taking is not None:
+            self._taking.cancel()
         super().connection_lost(exc)
         if self._active is not None:
             _leave(self._active)
@@ -161,6 +167,25 @@ class Edge(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
+    def pause_writing(self) -> None:
+        """More waits to be taken than should."""
+        super().pause_writing()
+        self._taking = self.loop.call_later(TAKE_S, self._taken, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Most of it was taken."""
+        super().resume_writing()
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
+
+    def _taken(self, waited: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < waited:
+            self._taking = self.loop.call_later(TAKE_S, self._taken, left)
+        else:
+            self.transport.abort()  # it would be closed only when all is taken
+
     # What is not taken
 
     def _stay(self, rest: bytes) -> None:
@@ -211,9 +236,10 @@ class _Plainly:
     async def __call__(self, message: Any) -> None:
         cycle = self._cycle
         if message["type"] == "http.response.start":
-            if cycle.waiting_for_100_continue and cycle.more_body:  # whether the body comes now, nobody knows
-                cycle.keep_alive = False
-            self._unsized = self._old and not any(name.lower() == b"content-length" for name, _ in message["headers"])
+            headers = list(message.get("headers", ()))
+            if self._old or (cycle.waiting_for_100_continue and cycle.more_body):  # then nobody knows if the body comes
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            self._unsized = self._old and not any(name.lower() == b"content-length" for name, _ in headers)
             if self._unsized:
                 cycle.chunked_encoding = False
         elif self._unsized:

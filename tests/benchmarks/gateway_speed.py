@@ -2,7 +2,8 @@
 
 The client is bare sockets; gateway (``agentroute serve``) and server are processes of their own. What is told is
 direct, through the gateway, and the difference. On a machine with two cores the three share them. LiteLLM's proxy is
-measured beside it, in turns, where ``litellm[proxy]`` is installed.
+measured beside it, in turns, where ``litellm[proxy]`` is installed, and SGLang's and vLLM's routers, which are written
+in Rust, where ``make test-servers`` has put them into ``.servers``, or they are on PATH.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import numpy as np
 from client_speed import floor_us, server
 from timing import line
@@ -28,7 +31,10 @@ from timing import line
 Once = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[tuple[float, int]]]
 Ways = dict[str, tuple[str, str]]
 """By name, a URL and the model to ask for there."""
-PEERS = ("litellm",)
+SLOW = ("litellm",)
+"""Of these a fifth is asked."""
+ROUTERS = {"sglang_router": ("sglang-router", "launch"), "vllm_router": ("vllm-router",)}
+SERVERS = Path(__file__).parents[2] / ".servers" / "bin"
 _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 
 
@@ -57,10 +63,8 @@ def gateway(url: str, model: str) -> Iterator[str]:
 @contextmanager
 def litellm(url: str, model: str) -> Iterator[str]:
     """LiteLLM's proxy in front of a server: its URL."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
         path = Path(folder) / "config.yaml"
         params = {"model": f"openai/{model}", "api_base": f"{url}/v1", "api_key": "none"}
         path.write_text(json.dumps({"model_list": [{"model_name": "auto", "litellm_params": params}]}))  # JSON is YAML
@@ -71,27 +75,52 @@ def litellm(url: str, model: str) -> Iterator[str]:
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks the network
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",  # on loopback, and keys would cost it time
         }
-        with (
-            open(path.parent / "log", "w") as log,  # noqa: PTH123
-            subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
-        ):
-            try:
-                until = time.monotonic() + 180.0
-                while not _answers(port):
-                    waits = process.poll() is None and time.monotonic() < until
-                    assert waits, (path.parent / "log").read_text()[-2_000:]
-                    time.sleep(0.5)
-                yield f"http://127.0.0.1:{port}"
-            finally:
-                process.terminate()
+        with _started(command, f"http://127.0.0.1:{port}", "/health/liveliness", environment) as at:
+            yield at
 
 
-def _answers(port: int) -> bool:
+@contextmanager
+def router(program: Path | str, *options: str, url: str) -> Iterator[str]:
+    """A router in front of a server: its URL."""
+    port = free_port()
+    place = ["--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
+    metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
+    command = [str(program), *options, "--worker-urls", url, *place, *metrics]
+    with _started(command, f"http://127.0.0.1:{port}", "/readiness", os.environ) as at:
+        yield at
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _started(command: Sequence[str], url: str, ready: str, environment: Mapping[str, str]) -> Iterator[str]:
+    """A server, once it says at ``ready`` that it is: its URL."""
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
+    ):
+        try:
+            until = time.monotonic() + 180.0
+            while not _ready(url + ready):
+                if process.poll() is not None or time.monotonic() > until:
+                    log.seek(0)
+                    raise SystemExit(f"{command[0]} did not start:\n{log.read()[-2_000:]}")
+                time.sleep(0.5)
+            yield url
+        finally:
+            process.terminate()
+
+
+def _ready(url: str) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-    except OSError:
+        return httpx.get(url, trust_env=False).is_success
+    except httpx.HTTPError:
         return False
-    return True
 
 
 def post(model: str, streaming: bool) -> bytes:
@@ -174,7 +203,7 @@ async def requests(ways: Ways) -> None:
         turns: dict[str, list[tuple[float, list[float], int]]] = {name: [] for name in ways}
         for _ in range(4):
             for name, (url, model) in ways.items():
-                asked = count // 5 if name in PEERS else count
+                asked = count // 5 if name in SLOW else count
                 turns[name].append(await rate(url, whole(model), asked, at_once))
         best = {}
         for name, (_, *of) in turns.items():
@@ -183,11 +212,12 @@ async def requests(ways: Ways) -> None:
         raw, raw50, _ = best.pop("direct")
         ours, ours50, _ = best["gateway"]
         for name, (per_s, p50, p99) in best.items():
+            added = p50 - raw50
+            ours_added_x = round((ours50 - raw50) / added, 3) if added > 0 else None
             line(
                 f"{name}_whole", count, at_once=at_once, requests_per_s=round(per_s), p50_ms=round(p50, 2),
-                p99_ms=round(p99, 2), added_p50_ms=round(p50 - raw50, 2), direct_per_s=round(raw),
-                ours_requests_x=round(ours / per_s, 1), ours_added_share=round((ours50 - raw50) / (p50 - raw50), 3),
-                floor_us=floor_us(),
+                p99_ms=round(p99, 2), added_p50_ms=round(added, 2), direct_per_s=round(raw),
+                ours_requests_x=round(ours / per_s, 3), ours_added_x=ours_added_x, floor_us=floor_us(),
             )  # fmt: skip
 
 
@@ -220,6 +250,13 @@ def ways(direct: str, model: str) -> Iterator[Ways]:
             found["litellm"] = stack.enter_context(litellm(direct, model)), "auto"
         else:
             print("litellm[proxy] is not installed: not measured", file=sys.stderr)
+        for name, (program, *options) in ROUTERS.items():
+            if (path := shutil.which(program, path=f"{SERVERS}{os.pathsep}{os.environ['PATH']}")) is None:
+                print(
+                    f"{program} is neither in .servers (make test-servers) nor on PATH: not measured", file=sys.stderr
+                )
+            else:
+                found[name] = stack.enter_context(router(path, *options, url=direct)), model
         yield found
 
 

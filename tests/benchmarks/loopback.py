@@ -73,7 +73,8 @@ class Connection(asyncio.Protocol):
             said = str(Connection.open).encode()
             self._transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said))
             return
-        length = int(re.search(rb"(?i)content-length: *(\d+)", head)[1])  # type: ignore[index]
+        found = re.search(rb"(?i)content-length: *(\d+)", head)
+        length = int(found[1]) if found else 0
         if len(rest) < length:
             return
         body, self._buffer = rest[:length], rest[length:]

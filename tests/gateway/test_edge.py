@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ import pytest
 import trustme
 from gateways import HELLO, Served
 from servers import Asked, Server, answers, deployment, streams
+from uvicorn import Config
+from uvicorn.server import ServerState
 
 from agentroute.gateway import edge
+from agentroute.gateway.edge import Edge
 
 WHOLE = json.dumps(
     {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}
@@ -224,7 +228,9 @@ def test_a_large_body_is_not_taken_for_the_head_behind_it(served: Served) -> Non
 
 
 @contextmanager
-def hurried(tmp_path: Path, loop: str, tls: bool, **limits: float) -> Iterator[tuple[Served, ssl.SSLContext | None]]:
+def hurried(
+    tmp_path: Path, loop: str, tls: bool, url: str | None = None, **limits: float
+) -> Iterator[tuple[Served, ssl.SSLContext | None]]:
     """A gateway with short limits, in one kind of event loop, with TLS or without."""
     settings: dict[str, Any] = {}
     context = None
@@ -235,7 +241,7 @@ def hurried(tmp_path: Path, loop: str, tls: bool, **limits: float) -> Iterator[t
         context = ssl.create_default_context()
         authority.configure_trust(context)
         settings = {"tls_cert": str(tmp_path / "both.pem"), "tls_key": str(tmp_path / "both.pem")}
-    one = Served(deployment(None), **settings)
+    one = Served(deployment(url, adapter="openai"), **settings)
     one.server.config.loop = loop
     with pytest.MonkeyPatch.context() as patch, one:
         for name, value in limits.items():
@@ -427,6 +433,72 @@ def test_who_asks_whether_to_go_on_is_told(served: Served, path: bytes, said: li
             assert told[0][1]["connection"] == "close"
             assert wire.rest() == b""
     assert [status for status, _, _ in told] == said
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_who_takes_nothing_of_its_answer_is_let_go_of(tmp_path: Path, log: pytest.LogCaptureFixture, loop: str) -> None:
+    """With TLS asyncio closes such a connection itself, 30 s after its end."""
+    large = json.dumps({"choices": [{"index": 0, "message": {"role": "assistant", "content": "x" * 16_000_000}}]})
+    with (
+        Server(answers(large)) as upstream,
+        hurried(tmp_path, loop, False, upstream.url, TAKE_S=0.5) as (served, _),
+        Wire(served) as wire,
+    ):
+        wire.say(CHAT)
+        taken = len(wire.socket.recv(100))
+        time.sleep(2.0)
+        with suppress(ConnectionError):
+            while piece := wire.socket.recv(1_000_000):
+                taken += len(piece)
+    assert taken < len(large)
+
+
+class Buffer(asyncio.Transport):
+    """A transport of which some bytes wait to be taken."""
+
+    left, aborted = 0, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.left
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Later:
+    """A loop that does nothing by itself."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
+
+    def call_later(self, after_s: float, call: Callable[..., None], *given: Any) -> asyncio.TimerHandle:
+        self.due.append((after_s, call, given))
+        return asyncio.TimerHandle(0.0, call, given, self)  # type: ignore[arg-type]
+
+    def get_debug(self) -> bool:
+        return False
+
+
+async def nothing(scope: object, receive: object, send: object) -> None:
+    raise AssertionError("nothing was asked")
+
+
+@pytest.mark.parametrize(
+    ("left", "let_go_of"),
+    [((999, 500, 1), [False, False, False]), ((1_000,), [True]), ((400, 400), [False, True])],
+)
+def test_who_takes_its_answer_slowly_gets_all_of_it(left: tuple[int, ...], let_go_of: list[bool]) -> None:
+    loop, buffer, seen = Later(), Buffer(), []
+    one = Edge(Config(nothing, log_config=None), ServerState(), {}, _loop=loop)  # type: ignore[arg-type]
+    one.connection_made(buffer)
+    buffer.left = 1_000
+    one.pause_writing()
+    for buffer.left in left:
+        after_s, call, given = loop.due.pop()
+        assert after_s == edge.TAKE_S
+        call(*given)
+        seen.append(buffer.aborted)
+    assert seen == let_go_of
 
 
 def test_half_a_head_does_not_hold_up_the_end(served: Served) -> None:
