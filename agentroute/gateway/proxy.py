@@ -24,6 +24,9 @@ from agentroute.payload import EndpointName
 SEND_S = 60.0
 """A caller that takes nothing of its answer for so long is let go of: its request holds KV memory. Assumed."""
 
+LOOK_AFTER_S = 0.02
+"""Who goes away sooner is noticed by then. Assumed."""
+
 BUG = refusal(500, "agentroute failed", kind="server_error", code="internal_error")
 """The answer to what nobody foresaw."""
 LOG = logging.getLogger("agentroute.gateway")
@@ -181,8 +184,12 @@ class Proxy:
 
 @asynccontextmanager
 async def until_gone(receive: Receive) -> AsyncIterator[None]:
-    """Cancel what is inside as soon as the caller goes away, and raise ``ConnectionAbortedError``."""
-    me, gone = asyncio.current_task(), False
+    """Cancel what is inside as soon as the caller goes away, and raise ``ConnectionAbortedError``.
+
+    Nobody looks for the first ``LOOK_AFTER_S``: a task that looks takes as long as a twentieth of a whole request.
+    """
+    me, gone, loop = asyncio.current_task(), False, asyncio.get_running_loop()
+    looking: asyncio.Task[None] | None = None
     assert me is not None
 
     async def look() -> None:
@@ -192,7 +199,11 @@ async def until_gone(receive: Receive) -> AsyncIterator[None]:
         gone = True
         me.cancel()
 
-    looking = asyncio.create_task(look())
+    def begin() -> None:
+        nonlocal looking
+        looking = loop.create_task(look())
+
+    timer = loop.call_later(LOOK_AFTER_S, begin)
     try:
         yield
     except asyncio.CancelledError:
@@ -200,7 +211,9 @@ async def until_gone(receive: Receive) -> AsyncIterator[None]:
             raise ConnectionAbortedError("the caller went away") from None
         raise
     finally:
-        looking.cancel()
+        timer.cancel()
+        if looking is not None:
+            looking.cancel()
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
