@@ -178,13 +178,13 @@ def test_two_streams_that_overflow_a_shared_memory_fail_with_the_text_so_far(lla
 
 def test_the_same_two_wait_for_each_other_when_the_pool_is_known(llama_unified: EmbeddedServer) -> None:
     routed = router(deployment(llama_unified.url, pool_tokens=256))
-    task = Task(context_tokens=60, max_output_tokens=75)
+    task = Task(context_tokens=100, max_output_tokens=30)  # of 256 tokens it takes more than a half
 
     async def both() -> list[Reply]:
         async with AsyncClient(routed) as client:
             return await asyncio.gather(*(client.chat(HELLO, task=task, body=ENDLESS) for _ in range(2)))
 
-    assert [reply.usage.completion_tokens for reply in asyncio.run(both())] == [75, 75]
+    assert [reply.usage.completion_tokens for reply in asyncio.run(both())] == [30, 30]
     assert free_tokens(routed) == 256
 
 

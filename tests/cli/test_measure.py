@@ -64,7 +64,7 @@ def test_a_server_becomes_a_profile_with_a_curve(
 
 def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(llama_one: EmbeddedServer, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    command = [sys.executable, "-m", "agentroute.cli", "measure", llama_one.url, "--isl", "40,400", "--osl", "4"]
+    command = [sys.executable, "-m", "agentroute.cli", "measure", llama_one.url, "--isl", "40,120", "--osl", "4"]
     process = subprocess.Popen(
         [*command, "--concurrency", "1", "--output", str(file)],
         stdout=subprocess.PIPE,
@@ -81,7 +81,7 @@ def test_ctrl_c_writes_what_there_is_and_says_what_is_missing(llama_one: Embedde
     _, rest = process.communicate(timeout=60)
     assert process.returncode == 130, rest
     assert "ended early: it was interrupted; what was measured is kept" in rest
-    assert "not measured: 400+4 x 1" in rest
+    assert "not measured: 120+4 x 1" in rest
     assert "Traceback" not in rest
     assert [point.concurrency for point in Profile.load(file).points] == [1]
 
@@ -96,7 +96,7 @@ def test_ctrl_c_before_the_first_load_is_done_says_that_nothing_was_measured(
         silent = kept.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = llama_one.url if after else f"http://127.0.0.1:{silent.getsockname()[1]}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "agentroute.cli", "measure", url, "--isl", "400", "--osl", "64", "-o", str(file)],
+            [sys.executable, "-m", "agentroute.cli", "measure", url, "--isl", "120", "--osl", "64", "-o", str(file)],
             stderr=subprocess.PIPE,
             text=True,
         )
