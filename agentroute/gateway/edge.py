@@ -7,6 +7,7 @@ uvicorn reads a head of any size, waits for its end for ever, and answers what i
 - who connects and says nothing, leaves out the rest of a body that is answered already, or takes nothing of its answer
   for ``TAKE_S``, is let go of in silence.
 - HTTP/1.0, which knows no chunks, gets an answer of unknown length as it is, up to the end of the connection.
+- what follows a body (trailers) is no header: whoever guards headers in front need not look there.
 - an upgrade that is offered (Java's HTTP client asks for h2c with every first request) is not taken, and the request
   answered like any other; uvicorn drops the bodies of such.
 
@@ -84,7 +85,10 @@ class Edge(HttpToolsProtocol):
         except HttpParserError:  # of the callbacks below, too
             self._refuse(self._refused or MALFORMED)
             return
-        if self._in_head and not self._ended:  # all of it belongs to this head
+        trailers = self._in_body and self.headers
+        if (
+            self._in_head or trailers
+        ) and not self._ended:  # all of it belongs to this head, or to what follows its body
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD:
                 self._refuse(TOO_LARGE)
@@ -113,7 +117,8 @@ class Edge(HttpToolsProtocol):
             self.url = _with_path(self.url)
         idle = not self._answering()
         super().on_headers_complete()
-        self._in_body = True
+        self.headers = []  # for trailers: those of the scope are whole, and nobody has looked at them yet
+        self._in_body, self._head_bytes = True, 0
         if idle:
             self._active = self.cycle
         if version == "1.0" or self.expect_100_continue:

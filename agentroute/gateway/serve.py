@@ -45,6 +45,7 @@ def server(
         backlog=BACKLOG,
         http=Edge,
         ws="none",
+        proxy_headers=False,
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import shutil
@@ -29,8 +30,10 @@ from client_speed import floor_us, server
 from timing import line
 
 Once = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[tuple[float, int]]]
-Ways = dict[str, tuple[str, str]]
-"""By name, a URL and the model to ask for there."""
+Ways = dict[str, tuple[str, str, int | None]]
+"""By name a URL, the model to ask for there, and the process whose time is counted."""
+Served = tuple[str, int]
+"""A URL, and the process that answers there."""
 SLOW = ("litellm",)
 """Of these a fifth is asked."""
 ROUTERS = {"sglang_router": ("sglang-router", "launch"), "vllm_router": ("vllm-router",)}
@@ -39,8 +42,8 @@ _LENGTH = re.compile(rb"(?i)content-length: *(\d+)")
 
 
 @contextmanager
-def gateway(url: str, model: str) -> Iterator[str]:
-    """``agentroute serve`` in front of a server: its URL."""
+def gateway(url: str, model: str) -> Iterator[Served]:
+    """``agentroute serve`` in front of a server."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agentroute.toml"
         profile = 'format = 1\nname = "own"\n[engine]\nname = "vllm"\n'
@@ -55,14 +58,14 @@ def gateway(url: str, model: str) -> Iterator[str]:
             try:
                 while (found := re.search(r"serving on (\S+)/v1", (path.parent / "log").read_text())) is None:
                     time.sleep(0.1)
-                yield found[1]
+                yield found[1], process.pid
             finally:
                 process.terminate()
 
 
 @contextmanager
-def litellm(url: str, model: str) -> Iterator[str]:
-    """LiteLLM's proxy in front of a server: its URL."""
+def litellm(url: str, model: str) -> Iterator[Served]:
+    """LiteLLM's proxy in front of a server."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         path = Path(folder) / "config.yaml"
@@ -80,8 +83,8 @@ def litellm(url: str, model: str) -> Iterator[str]:
 
 
 @contextmanager
-def router(program: Path | str, *options: str, url: str) -> Iterator[str]:
-    """A router in front of a server: its URL."""
+def router(program: Path | str, *options: str, url: str) -> Iterator[Served]:
+    """A router in front of a server."""
     port = free_port()
     place = ["--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
     metrics = ["--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
@@ -98,8 +101,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def _started(command: Sequence[str], url: str, ready: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """A server, once it says at ``ready`` that it is: its URL."""
+def _started(command: Sequence[str], url: str, ready: str, environment: Mapping[str, str]) -> Iterator[Served]:
+    """A server, once it says at ``ready`` that it is."""
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process,
@@ -111,9 +114,18 @@ def _started(command: Sequence[str], url: str, ready: str, environment: Mapping[
                     log.seek(0)
                     raise SystemExit(f"{command[0]} did not start:\n{log.read()[-2_000:]}")
                 time.sleep(0.5)
-            yield url
+            yield url, process.pid
         finally:
             process.terminate()
+
+
+def cpu_s(pid: int | None) -> float:
+    """The CPU time that a process has taken, to 10 ms; NaN where the system does not tell."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.nan
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ready(url: str) -> bool:
@@ -198,13 +210,19 @@ async def rate(
 
 
 async def requests(ways: Ways) -> None:
-    """Requests per second and latency at 1 and at 64 at once, the answers in one piece; the best of three turns."""
+    """Requests per second and latency at 1 and at 64 at once, the answers in one piece; the best of three turns.
+
+    The CPU time of a request is that of all turns: it hangs less on what else the machine does.
+    """
     for at_once, count in ((1, 300), (64, 1_500)):
         turns: dict[str, list[tuple[float, list[float], int]]] = {name: [] for name in ways}
+        cpu: dict[str, float] = {}
         for _ in range(4):
-            for name, (url, model) in ways.items():
+            for name, (url, model, pid) in ways.items():
                 asked = count // 5 if name in SLOW else count
+                before_s = cpu_s(pid)
                 turns[name].append(await rate(url, whole(model), asked, at_once))
+                cpu[name] = cpu.get(name, 0.0) + (cpu_s(pid) - before_s) / asked / 4
         best = {}
         for name, (_, *of) in turns.items():
             wall, times, counted = min(of, key=lambda turn: turn[0])
@@ -217,7 +235,8 @@ async def requests(ways: Ways) -> None:
             line(
                 f"{name}_whole", count, at_once=at_once, requests_per_s=round(per_s), p50_ms=round(p50, 2),
                 p99_ms=round(p99, 2), added_p50_ms=round(added, 2), direct_per_s=round(raw),
-                ours_requests_x=round(ours / per_s, 3), ours_added_x=ours_added_x, floor_us=floor_us(),
+                cpu_ms=round(cpu[name] * 1e3, 3), ours_requests_x=round(ours / per_s, 3), ours_added_x=ours_added_x,
+                ours_cpu_x=round(cpu["gateway"] / cpu[name], 2), floor_us=floor_us(),
             )  # fmt: skip
 
 
@@ -226,7 +245,7 @@ async def paced(ways: Ways, kind: str, streams: int, over_s: float) -> None:
     sockets'; the best of three turns. ``over_s``: the first ones begin over so many seconds."""
     turns: dict[str, list[tuple[float, list[float], int]]] = {name: [] for name in ways}
     for _ in range(4):
-        for name, (url, model) in ways.items():
+        for name, (url, model, _) in ways.items():
             turns[name].append(await rate(url, stream(model), streams, 64, over_s=over_s))
     seen = {}
     for name, (_, *of) in turns.items():
@@ -245,9 +264,12 @@ async def paced(ways: Ways, kind: str, streams: int, over_s: float) -> None:
 def ways(direct: str, model: str) -> Iterator[Ways]:
     """Where the same is asked: the server, the gateway before it, and the peers that are installed."""
     with ExitStack() as stack:
-        found = {"direct": (direct, model), "gateway": (stack.enter_context(gateway(direct, model)), "auto")}
+        found: Ways = {"direct": (direct, model, None)}
+        url, pid = stack.enter_context(gateway(direct, model))
+        found["gateway"] = url, "auto", pid
         if find_spec("litellm") and find_spec("fastapi"):
-            found["litellm"] = stack.enter_context(litellm(direct, model)), "auto"
+            url, pid = stack.enter_context(litellm(direct, model))
+            found["litellm"] = url, "auto", pid
         else:
             print("litellm[proxy] is not installed: not measured", file=sys.stderr)
         for name, (program, *options) in ROUTERS.items():
@@ -256,7 +278,8 @@ def ways(direct: str, model: str) -> Iterator[Ways]:
                     f"{program} is neither in .servers (make test-servers) nor on PATH: not measured", file=sys.stderr
                 )
             else:
-                found[name] = stack.enter_context(router(path, *options, url=direct)), model
+                url, pid = stack.enter_context(router(path, *options, url=direct))
+                found[name] = url, model, pid
         yield found
 
 

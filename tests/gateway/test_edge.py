@@ -219,6 +219,22 @@ def test_a_head_without_an_end_is_refused_while_it_comes(served: Served, log: py
         assert error(wire.answer()) == (431, "head_too_large")
 
 
+def test_trailers_are_no_headers() -> None:
+    unguarded = POST + CHUNKED + b"\r\n" + CHUNK.removesuffix(b"\r\n")
+    with Served(deployment(None), keys={"a": {}}) as one, Wire(one) as wire:
+        wire.say(unguarded + b"authorization: Bearer sk-a\r\n\r\n")
+        assert wire.answer()[0] == 401
+
+
+def test_trailers_have_an_end(served: Served, log: pytest.LogCaptureFixture) -> None:
+    with Wire(served) as wire:
+        wire.say(POST + CHUNKED + b"\r\n" + CHUNK.removesuffix(b"\r\n"))
+        with suppress(ConnectionError):
+            for _ in range(40):
+                wire.say(b"a: b\r\n" * 1_000)
+        assert error(wire.answer()) == (431, "head_too_large")
+
+
 def test_a_large_body_is_not_taken_for_the_head_behind_it(served: Served) -> None:
     large = json.dumps(HELLO | {"user": "x" * 3 * edge.MAX_HEAD}).encode()
     with Wire(served) as wire:
