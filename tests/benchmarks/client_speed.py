@@ -226,7 +226,8 @@ def _litellm(url: str) -> tuple[Once, Once]:
 async def by_concurrency(url: str, wire: Wire) -> None:
     """CPU per request at 1 and at 256 at once, in turns; the least of each."""
     least = {1: float("inf"), 256: float("inf")}
-    async with AsyncClient(router(url, f"s{PIECES}"), transport=wire) as client:
+    patient = Timeout(connect_s=60.0)  # as in ``against_peers``
+    async with AsyncClient(router(url, f"s{PIECES}"), transport=wire, timeout=patient) as client:
         for turn in range(5):
             for at_once in least:
                 count = 200 if at_once == 1 else 1_024
