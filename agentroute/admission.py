@@ -38,6 +38,8 @@ class Admission:
         self._router, self._timeout_s, self._waited_s = router, timeout_s, waited_s
         self._task = task
         self._ticket: Ticket | None = None
+        self._lease: Lease | None = None
+        """Of who need not wait: a ticket takes as long as deciding does."""
 
     @property
     def expected_wait_s(self) -> float | None:
@@ -45,7 +47,7 @@ class Admission:
 
         Before it is entered, that of somebody who would come now; raises ``NoFeasibleDeployment`` as entering would.
         """
-        return self._router.expected_wait_s(self._ticket or self._task)
+        return 0.0 if self._lease is not None else self._router.expected_wait_s(self._ticket or self._task)
 
     @property
     def ahead(self) -> int:
@@ -54,10 +56,14 @@ class Admission:
 
     def cancel(self) -> None:
         """Leave, waiting or not."""
+        if self._lease is not None:
+            self._lease.release()
         if self._ticket is not None:
             self._ticket.cancel()
 
     def __enter__(self) -> Lease:
+        if (lease := self._at_once()) is not None:
+            return lease
         ready = threading.Event()
         until = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         ticket = self._queued(ready.set)
@@ -78,6 +84,8 @@ class Admission:
 
     async def place(self) -> Lease:
         """Wait for the lease, which is then the caller's to release."""
+        if (lease := self._at_once()) is not None:
+            return lease
         loop, ready, waits = asyncio.get_running_loop(), asyncio.Event(), False
 
         def wake() -> None:
@@ -115,9 +123,13 @@ class Admission:
     ) -> None:
         self.cancel()
 
-    def _queued(self, wake: Callable[[], None]) -> Ticket:
-        if self._ticket is not None:
+    def _at_once(self) -> Lease | None:
+        if self._ticket is not None or self._lease is not None:
             raise UsageError("the admission was entered already; ask for another")
+        self._lease = self._router._waiting.at_once(self._task, self._waited_s)
+        return self._lease
+
+    def _queued(self, wake: Callable[[], None]) -> Ticket:
         self._ticket = self._router.queue(self._task, on_done=lambda _: wake(), waited_s=self._waited_s)
         return self._ticket
 

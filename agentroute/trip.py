@@ -17,7 +17,7 @@ from agentroute.call import Call
 from agentroute.ended import Ended, result_of, tell
 from agentroute.errand import Errand
 from agentroute.errors import BackendError, NoFeasibleDeployment, PoolFull
-from agentroute.hedge import hedge_after_s
+from agentroute.hedge import AT_LEAST_S, hedge_after_s
 from agentroute.lease import Lease
 from agentroute.outcome import Outcome
 from agentroute.passage import Means, Passage
@@ -134,10 +134,8 @@ class Trip:
     async def _round(self) -> Passage:
         """One request, or two when the first is late."""
         passage = self._passage(await self._place())
-        after_s = None
-        if self._means.retry.hedge and self._means.replicated and self._errand.endpoint.limits:
-            after_s = hedge_after_s(passage.call.decision, streaming=self._errand.streaming)
-        return await (self._open(passage) if after_s is None else self._raced(passage, after_s))
+        hedges = self._means.retry.hedge and self._means.replicated and self._errand.endpoint.limits
+        return await (self._raced(passage) if hedges else self._open(passage))
 
     async def _place(self) -> Lease:
         """A place for the request: in the router's queue at first, at once or not at all after a failure."""
@@ -148,11 +146,7 @@ class Trip:
             return router.acquire(task, waited_s=self._elapsed_s(), avoid=frozenset(tries.avoid))
         if not self._means.timeout.queue_s:
             return router.acquire(task)
-        waited_s = self._elapsed_s()
-        # Most need not wait: the queue's ticket and its event take as long as deciding does.
-        if (lease := router._waiting.at_once(task, waited_s)) is not None:
-            return lease
-        return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=waited_s).place()
+        return await router.admit(task, timeout_s=self._means.timeout.queue_s, waited_s=self._elapsed_s()).place()
 
     def _passage(self, lease: Lease) -> Passage:
         try:
@@ -174,13 +168,14 @@ class Trip:
             raise
         return passage
 
-    async def _raced(self, passage: Passage, after_s: float) -> Passage:
+    async def _raced(self, passage: Passage) -> Passage:
         """Open it; when that takes too long, another one, too. The first to answer wins, the other is cancelled."""
         racing = {asyncio.create_task(self._open(passage))}
         won: Passage | None = None
         try:
-            done, _ = await asyncio.wait(racing, timeout=after_s)
-            if not done and (second := self._second(passage)) is not None:
+            # What is predicted is worked out for who is late alone: that takes as long as all else of a call.
+            done, _ = await asyncio.wait(racing, timeout=AT_LEAST_S)
+            if not done and (second := await self._late(passage, racing)) is not None:
                 racing.add(asyncio.create_task(self._open(second)))
             pending = set(racing)
             while pending:
@@ -195,6 +190,14 @@ class Trip:
         finally:
             if won is None or len(racing) > 1:
                 await self._end(racing, won)
+
+    async def _late(self, first: Passage, opening: set[asyncio.Task[Passage]]) -> Passage | None:
+        """A second passage, once the first has not opened for so long as is waited for it; ``None``: there is none."""
+        after_s = hedge_after_s(first.call.decision, streaming=self._errand.streaming)
+        if after_s is None:
+            return None
+        done, _ = await asyncio.wait(opening, timeout=after_s - AT_LEAST_S)
+        return None if done else self._second(first)
 
     async def _end(self, racing: set[asyncio.Task[Passage]], won: Passage | None) -> None:
         """End what has not won, to the last; who is cancelled meanwhile gets no answer, so that one is closed, too."""

@@ -176,7 +176,6 @@ class Waiting:
 
         Raises what the ticket would be refused with.
         """
-        check_waited(task, waited_s)
         if self._tickets:
             return None
         found = self._place(task, waited_s, _NOWHERE)

@@ -107,26 +107,37 @@ def whole(client: AsyncClient) -> Once:
 
 
 async def added(url: str, wire: Wire) -> None:
-    """CPU of ``chat`` less that of the same request through its transport alone, taken in turns."""
+    """CPU of ``chat`` less that of the same request through its transport alone, taken in turns: through a client of
+    httpx on that transport (``transport``), and through the transport itself with a ready request (``bare``)."""
     body = {"model": f"s{PIECES}", "messages": MESSAGES, "max_tokens": TASK.max_output_tokens}
+    ready = httpx.Request("POST", url + "/v1/chat/completions", json=body, extensions={"timeout": {"connect": 5.0}})
     async with AsyncClient(router(url, f"s{PIECES}"), transport=wire) as client:
         pool = client._means.pools.take(url)
         way = pool._way
-        alone = way if isinstance(way, httpx.AsyncClient) else httpx.AsyncClient(transport=way)
-        ours, bare = [], []
+        assert isinstance(way, httpx.AsyncBaseTransport), "a proxy in the environment, or a name in the address"
+        alone = httpx.AsyncClient(transport=way)
+        ours, through_client, bare = [], [], []
         for _ in range(600):
             start = time.thread_time_ns()
             await client.chat(MESSAGES, task=TASK)
             between = time.thread_time_ns()
             await alone.post(url + "/v1/chat/completions", json=body)
-            bare.append(time.thread_time_ns() - between)
+            then = time.thread_time_ns()
+            answer = await way.handle_async_request(ready)
+            assert isinstance(answer.stream, httpx.AsyncByteStream)
+            async for _ in answer.stream:
+                pass
+            await answer.aclose()
+            bare.append(time.thread_time_ns() - then)
+            through_client.append(then - between)
             ours.append(between - start)
         client._means.pools.give(pool)
-    with_, without = sorted(ours[100:]), sorted(bare[100:])
+    with_, without, least = sorted(ours[100:]), sorted(through_client[100:]), sorted(bare[100:])
     line(
         f"chat_added_{wire}", len(with_), chat_p5_us=round(with_[25] / 1_000),
         transport_p5_us=round(without[25] / 1_000), added_p5_us=round((with_[25] - without[25]) / 1_000),
-        added_p50_us=round((with_[250] - without[250]) / 1_000), floor_us=floor_us(),
+        added_p50_us=round((with_[250] - without[250]) / 1_000), bare_p5_us=round(least[25] / 1_000),
+        over_bare_p5_us=round((with_[25] - least[25]) / 1_000), floor_us=floor_us(),
     )  # fmt: skip
 
 
@@ -215,7 +226,8 @@ def _litellm(url: str) -> tuple[Once, Once]:
 async def by_concurrency(url: str, wire: Wire) -> None:
     """CPU per request at 1 and at 256 at once, in turns; the least of each."""
     least = {1: float("inf"), 256: float("inf")}
-    async with AsyncClient(router(url, f"s{PIECES}"), transport=wire) as client:
+    patient = Timeout(connect_s=60.0)  # as in ``against_peers``
+    async with AsyncClient(router(url, f"s{PIECES}"), transport=wire, timeout=patient) as client:
         for turn in range(5):
             for at_once in least:
                 count = 200 if at_once == 1 else 1_024
