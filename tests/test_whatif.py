@@ -11,7 +11,6 @@ from fleets import Clock, fleets, held, maybe, occupied, profile, router, task, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentroute.assessment import Assessment
 from agentroute.decision import Decision
 from agentroute.errors import NoFeasibleDeployment
 from agentroute.fleet import Deployment, Fleet
@@ -23,12 +22,12 @@ from agentroute.task import Slo, Task
 from agentroute.whatif import RESOLUTION, Change
 
 
-def answer(by: Router, decision: Decision, changed: Task) -> str | None:
-    """What is decided on another task, on the state of a decision."""
-    a = decision._assessment
-    ask, _, objective = by.rules.ask(changed)
-    best = Assessment(a.fleet, ask, a.state, room_now=a.room_now).best(objective)
-    return None if best is None else a.fleet.deployments[best].name
+def decided(by: Router, one: Task) -> str | None:
+    """What is decided on a task now, with all that the router knows of it."""
+    try:
+        return by.decide(one).deployment
+    except NoFeasibleDeployment:
+        return None
 
 
 def assert_true(by: Router, decision: Decision) -> None:
@@ -36,10 +35,10 @@ def assert_true(by: Router, decision: Decision) -> None:
     assert decision.deployment not in found.wins
     for name, change in found.wins.items():
         assert change.deployment == name
-        assert answer(by, decision, change.of(decision.task)) == name, str(change)
+        assert decided(by, change.of(decision.task)) == name, str(change)
     if found.answer is not None:
         assert found.answer.deployment != decision.deployment
-        assert answer(by, decision, found.answer.of(decision.task)) == found.answer.deployment
+        assert decided(by, found.answer.of(decision.task)) == found.answer.deployment
 
 
 objectives = st.sampled_from(sorted(set(OBJECTIVES) - {"cost", "quality"}))
@@ -117,14 +116,6 @@ def known(draw: st.DrawFn) -> Task:
         shared_prefix_tokens=draw(st.sampled_from((0, 1, context // 2))),
         prefix=draw(st.sampled_from(((), ((5, 300), (6, 900))))),
     )
-
-
-def decided(by: Router, one: Task) -> str | None:
-    """What is decided on a task now, with all that the router knows of it."""
-    try:
-        return by.decide(one).deployment
-    except NoFeasibleDeployment:
-        return None
 
 
 ENDINGS = st.none() | st.builds(Outcome, ttft_ms=st.floats(5.0, 3_000.0), tpot_ms=st.floats(1.0, 60.0))
@@ -240,6 +231,15 @@ def test_a_change_can_leave_nothing() -> None:
     assert decision.changes.answer is not None
     assert decision.changes.answer.deployment is None
     assert decision.changes.wins == {}
+
+
+def test_an_equal_task_in_flight_is_no_sibling_of_a_changed_one() -> None:
+    by = router(profile("few", slots=2), profile("many", slots=8))
+    one = Task(context_tokens=100, max_output_tokens=92, concurrency=2, tpot_ms=15.0, deadline_s=3.0)
+    held(by, one)
+    decision = by.decide(one)
+    assert decision.changes.wins["many"].field == "concurrency"
+    assert_true(by, decision)
 
 
 def test_what_no_change_does_is_not_there() -> None:
