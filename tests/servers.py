@@ -6,6 +6,7 @@ They listen on 127.0.0.1, one thread for each connection, and remember what they
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import ssl
 import threading
@@ -200,10 +201,11 @@ def forwards(upstream: str, rewrite: Callable[[str], str] = lambda target: targe
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """A port that nobody listens on, and that nobody is given who asks for any: a server may be slow to listen."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):  # hypothesis seeds the other one
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError("a hundred ports are taken")
 
 
 def deployment(
