@@ -250,7 +250,8 @@ def _without_address(cause: BaseException | None) -> str:
         said = os.strerror(inner.errno) if inner.errno > 0 else inner.strerror  # below 0: of a name's resolution
         return f"[Errno {inner.errno}] {said}"
     message = getattr(cause, "message", None)  # of an answer that is none; its str ends in the URL
-    return message if isinstance(message, str) else str(cause)
+    # Of a head that is none there is a drawing below, with a ^ where it goes wrong.
+    return " ".join(message.rstrip(" ^").split()) if isinstance(message, str) else str(cause)
 
 
 _OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {
