@@ -177,3 +177,13 @@ def test_what_a_server_does_not_read_is_let_go_of_with_the_connection(said: byte
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(10.0)
         assert asyncio.run(call(listener)) < size
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+@pytest.mark.parametrize("path", ["/a%2Fb", "/a%3Fb", "/100%25", "/a%20b"])
+def test_what_a_base_url_has_escaped_stays_so(path: str, wire: Wire) -> None:
+    with Server(answers(WHOLE)) as server:
+        once = Client(router(deployment(f"{server.url}{path}/v1")), retry=Retry(attempts=1), transport=wire)
+        with once as client:
+            assert client.chat(HELLO).text == "hi"
+    assert [asked.target for asked in server.asked] == [f"{path}/v1/chat/completions"]
