@@ -181,7 +181,7 @@ class Config(Frozen):
         module, _, function = where.partition(":")
         try:
             found: Score = getattr(import_module(module), function)
-        except Exception as problem:  # whatever such a module does when it is imported
+        except (Exception, SystemExit) as problem:  # whatever such a module does when it is imported
             why = str(problem) or type(problem).__name__
             raise UsageError(
                 f"{where!r} cannot be imported ({why}); it must be a module and a function in it"

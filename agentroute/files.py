@@ -204,7 +204,7 @@ def _sentence(table: type[BaseModel] | None, details: ErrorDetails, location: Lo
 
 
 _NAME = "must begin with a letter or digit, then letters, digits and . _ / @ : + -"
-_FORMS = {JSONL: "must end in .jsonl", FUNCTION: "must be module:function"}
+_FORMS = {JSONL: "must be the name of a file and end in .jsonl", FUNCTION: "must be module:function"}
 """By pattern what a text must be that is no name."""
 _WORDS = (
     ("must be a valid tuple", "must be a list"),

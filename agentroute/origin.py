@@ -35,7 +35,7 @@ NonNegative = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=F
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/@:+ -]*$")]
-JSONL = r"\.jsonl$"
+JSONL = r"^[^\x00]*[^/\x00]\.jsonl$"
 FUNCTION = r"^[\w.]+:\w+$"
 """Patterns: the name of a file of JSON lines; a function, as ``module:function``."""
 Date = Annotated[dt.date, BeforeValidator(_no_number)]

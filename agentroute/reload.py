@@ -70,8 +70,9 @@ class Reloading:
                 if self._before_change is not None:
                     self._before_change(config)
                 self.router.go_by(rules)
-            except UsageError as problem:
-                self.refused = problem
+            except Exception as problem:
+                said = f"{self.path}: {type(problem).__name__}: {problem}"
+                self.refused = problem if isinstance(problem, UsageError) else UsageError(said)
                 raise
             self.config, self.refused = config, None
             self.reloads += 1

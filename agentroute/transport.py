@@ -120,7 +120,8 @@ def _root(url: str) -> str:
         raise UsageError(f"{url!r} is not a URL; give one such as http://127.0.0.1:8000/v1") from None
     if parsed.scheme not in ("http", "https") or not host:
         raise UsageError(f"{url!r} is not an http(s) URL; give one such as http://127.0.0.1:8000/v1")
-    path = parsed.path.rstrip("/").removesuffix("/v1").rstrip("/")
+    # As it is written: %2F is no /, and %3F begins no query.
+    path = parsed.raw_path.decode("ascii").partition("?")[0].rstrip("/").removesuffix("/v1").rstrip("/")
     return str(parsed.copy_with(path=path or "/", query=None, fragment=None)).rstrip("/")
 
 
@@ -250,7 +251,8 @@ def _without_address(cause: BaseException | None) -> str:
         said = os.strerror(inner.errno) if inner.errno > 0 else inner.strerror  # below 0: of a name's resolution
         return f"[Errno {inner.errno}] {said}"
     message = getattr(cause, "message", None)  # of an answer that is none; its str ends in the URL
-    return message if isinstance(message, str) else str(cause)
+    # Of a head that is none there is a drawing below, with a ^ where it goes wrong.
+    return " ".join(message.rstrip(" ^").split()) if isinstance(message, str) else str(cause)
 
 
 _OF_AIOHTTP: dict[str, type[httpx.TransportError]] = {

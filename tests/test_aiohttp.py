@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import socket
 
 import httpx
 import pytest
 from faults import FaultServer
-from servers import Behaviour, Server, deployment, free_port, router, says
+from servers import WHOLE, Behaviour, Server, answers, deployment, free_port, router, says
 from tenacity import retry, stop_after_delay, wait_fixed
 
 from agentroute import pools
 from agentroute.client import AsyncClient, Client, Reply, Retry
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.errors import BackendError, FailureKind
+from agentroute.patience import Timeout
 from agentroute.pools import Wire
 from agentroute.wire import TextDelta
 
@@ -108,3 +111,79 @@ def test_what_is_said_of_a_broken_way_holds_no_address(behave: Behaviour | None,
     assert raised.value.kind is FailureKind.UNAVAILABLE
     assert not {"localhost", "127.0.0.1"} & set(re.findall(r"[a-z0-9.]+", raised.value.detail))
     assert any(word in raised.value.detail for word in ("refused", "attempts failed", "HTTP"))
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+def test_what_is_said_of_a_head_that_is_none_is_one_line(wire: Wire) -> None:
+    with Server(says(b"HTTP/1.1 200 OK\r\nno header\r\n\r\n")) as server:
+        once = Client(router(deployment(server.url)), retry=Retry(attempts=1), transport=wire)
+        with once as client, pytest.raises(BackendError) as raised:
+            client.chat(HELLO)
+    assert raised.value.kind is FailureKind.UNAVAILABLE
+    assert re.fullmatch(r"does not speak HTTP: .*'no header'\)?", raised.value.detail)
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+def test_a_long_header_of_an_answer_is_taken(wire: Wire) -> None:
+    behave = answers(WHOLE, headers={"content-security-policy": "a" * 20_000})
+    with Server(behave) as server, Client(router(deployment(server.url)), transport=wire) as client:
+        assert client.chat(HELLO).text == "hi"
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+def test_a_long_prompt_is_sent_without_a_warning(wire: Wire) -> None:
+    long = [{"role": "user", "content": "x" * 1_200_000}]
+    with Server(answers(WHOLE)) as server, Client(router(deployment(server.url)), transport=wire) as client:
+        assert client.chat(long).text == "hi"
+    assert server.asked[-1].headers["content-type"] == "application/json"
+    assert int(server.asked[-1].headers["content-length"]) == len(server.asked[-1].body)
+    assert json.loads(server.asked[-1].body)["messages"] == long
+
+
+TOO_LARGE = b"HTTP/1.1 413 X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("said", [b"", TOO_LARGE], ids=["silent", "refuses"])
+def test_what_a_server_does_not_read_is_let_go_of_with_the_connection(said: bytes) -> None:
+    """Else every call to a server that hangs would keep its prompt, and a socket, for ever."""
+    size = 20_000_000  # more than the system's buffers hold
+
+    def read_at_last(connection: socket.socket) -> int:
+        connection.settimeout(10.0)
+        count = 0
+        with contextlib.suppress(ConnectionError):
+            while piece := connection.recv(1 << 20):
+                count += len(piece)
+        return count
+
+    async def call(listener: socket.socket) -> int:
+        routed, accepted = router(deployment(f"http://127.0.0.1:{listener.getsockname()[1]}")), []
+
+        def take() -> None:
+            connection, _ = listener.accept()
+            connection.recv(100)
+            connection.sendall(said)
+            accepted.append(connection)
+
+        taking = asyncio.create_task(asyncio.to_thread(take))
+        waits, once = Timeout(read_s=0.5, times=0.0), Retry(attempts=1)
+        async with AsyncClient(routed, timeout=waits, retry=once, transport="aiohttp") as client:
+            with pytest.raises(BackendError):
+                await client.chat([{"role": "user", "content": "x" * size}])
+            await taking
+            with accepted[0] as connection:
+                return await asyncio.to_thread(read_at_last, connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(10.0)
+        assert asyncio.run(call(listener)) < size
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+@pytest.mark.parametrize("path", ["/a%2Fb", "/a%3Fb", "/100%25", "/a%20b"])
+def test_what_a_base_url_has_escaped_stays_so(path: str, wire: Wire) -> None:
+    with Server(answers(WHOLE)) as server:
+        once = Client(router(deployment(f"{server.url}{path}/v1")), retry=Retry(attempts=1), transport=wire)
+        with once as client:
+            assert client.chat(HELLO).text == "hi"
+    assert [asked.target for asked in server.asked] == [f"{path}/v1/chat/completions"]

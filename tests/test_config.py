@@ -224,11 +224,14 @@ def test_an_objective_that_can_be_none_is_a_mistake(tmp_path: Path, where: str, 
     assert str(caught.value).startswith(f"{path}:{line_of(text, where)}: objectives.busiest: ")
 
 
-def test_a_module_that_cannot_be_imported_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("does", "said"), [("1 / 0", "division by zero"), ("raise SystemExit('no GPU')", "no GPU")])
+def test_a_module_that_cannot_be_imported_is_a_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, said: str
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "fails_when_imported.py").write_text("1 / 0\n")
+    (tmp_path / "fails_when_imported.py").write_text(f"{does}\n")
     path = written(tmp_path, own(CONFIG).replace("own_objective", "fails_when_imported"))
-    with pytest.raises(ConfigError, match=r"cannot be imported \(division by zero\)"):
+    with pytest.raises(ConfigError, match=rf"cannot be imported \({said}\)"):
         Config.load(path)
 
 

@@ -104,6 +104,8 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ('["batch", "default"]', '"batch"', "keys[0].routes", "routes =", "must be a list, got 'batch'"),
         ("port = 8443", "port = 84430", "gateway.port", "port =", "65535"),
         ("[gateway]", '[telemetry]\nrecords = "a.txt"\n[gateway]', "telemetry.records", "a.txt", "end in .jsonl"),
+        ("[gateway]", '[telemetry]\nrecords = "b/.jsonl"\n[gateway]', "telemetry.records", "/.jsonl", "name of a file"),
+        ("[gateway]", '[telemetry]\nrecords = "\\u0000.jsonl"\n[gateway]', "telemetry.records", "u0000", "name of a"),
         ("[gateway]", '[objectives]\nown = "mine"\n[gateway]', "objectives.own", "mine", "module:function"),
         ("[gateway]", "[quality]\ncode = 1\n[gateway]", "quality.code", "code =", "must be a table, got 1"),
         ('tls_key = "key.pem"', "", "gateway", "[gateway]", "both tls_cert and tls_key"),

@@ -139,6 +139,19 @@ def test_who_is_asked_before_may_refuse_a_file(live: Reloading) -> None:
     assert told == [picky.config]
 
 
+def test_what_is_no_refusal_of_who_is_asked_before_is_raised_and_told_all_the_same(live: Reloading) -> None:
+    def breaks(config: Config) -> None:
+        raise ZeroDivisionError("of its own")
+
+    broken = Reloading(live.path, before_change=breaks)
+    before = broken.router.rules
+    live.path.write_text(text("c"))
+    with pytest.raises(ZeroDivisionError):
+        broken.look()
+    assert str(broken.refused) == f"{live.path}: ZeroDivisionError: of its own"
+    assert broken.router.rules is before
+
+
 def test_the_first_file_must_be_good(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not valid TOML"):
         Reloading(written(tmp_path, "[[", "agentroute.toml"))
