@@ -1,4 +1,4 @@
-"""The winner alone, without an assessment of all the others: most of them are out as soon as their TTFT is known.
+"""The winner alone, without an assessment of all the others: most are out by what a step there counts at the least.
 
 The rules are those of ``Assessment`` with the objective ``fit``, and no others; a test holds them to each other. Here
 they are reckoned in plain numbers, one deployment after the other, since a small array takes as long to call as ten of

@@ -200,6 +200,29 @@ def forwards(upstream: str, rewrite: Callable[[str], str] = lambda target: targe
     return behave
 
 
+class Slow:
+    """A server that answers chats with ``whole`` when it is told to, and sees who goes away."""
+
+    def __init__(self, whole: str) -> None:
+        self._whole = whole
+        self.asked, self.answer, self.left = threading.Event(), threading.Event(), threading.Event()
+
+    def __call__(self, connection: socket.socket, asked: Asked) -> None:
+        if asked.method != "POST":
+            answers("{}", status=404)(connection, asked)
+            return
+        self.asked.set()
+        connection.settimeout(0.05)
+        while not self.answer.is_set():
+            try:
+                connection.recv(1)
+            except TimeoutError:
+                continue
+            self.left.set()
+            return
+        answers(self._whole)(connection, asked)
+
+
 def free_port() -> int:
     """A port that nobody listens on, and that nobody is given who asks for any: a server may be slow to listen."""
     for port in random.SystemRandom().sample(range(20_000, 32_000), 100):  # hypothesis seeds the other one

@@ -47,16 +47,14 @@ def term(value: Any) -> str | None:
 
 def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
     """The mappings in a list; nothing when it is not a list."""
-    # Nearly all are plain dicts; to ask an abstract class takes ten times as long as to look at the type.
-    if not isinstance(value, list):
-        return []
-    return [item for item in value if type(item) is dict or isinstance(item, Mapping)]
+    # Nearly all are dicts, and dict comes first: to ask the abstract class takes ten times as long.
+    return [item for item in value if isinstance(item, (dict, Mapping))] if isinstance(value, list) else []
 
 
 def first(value: Any) -> Mapping[str, Any]:
     """The first mapping of a list, or an empty one."""
     for item in value if isinstance(value, list) else ():
-        if type(item) is dict or isinstance(item, Mapping):
+        if isinstance(item, (dict, Mapping)):
             return item
     return {}
 

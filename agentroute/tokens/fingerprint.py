@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -58,14 +57,13 @@ class Fingerprint:
 
     def tokens(self, pairs: Pairs) -> tuple[float, float]:
         """Tokens of a text by its histogram: a value and an upper bound."""
-        if (by_pair := self._by_pair) is None:  # kept here: to look sixty numbers up takes longer than to use them
+        if (by_pair := self._by_pair) is None:  # made once: it takes longer than to use it
             by_pair = _by_pair(self.weights, self.at_most)
             object.__setattr__(self, "_by_pair", by_pair)
         value, upper, beyond = (pairs @ by_pair).tolist()
         return value, upper + max(0.0, LONG_WORD_TOKENS * beyond)
 
 
-@lru_cache(256)
 def _by_pair(weights: tuple[float, ...], at_most: tuple[float, ...]) -> NDArray[np.float64]:
     beyond = np.zeros(len(FEATURES))
     beyond[_LETTERS], beyond[_STARTS] = 1.0, -LONG_WORD

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import trustme
 from gateways import HELLO, Served
-from servers import Asked, Server, answers, deployment, streams
+from servers import Asked, Server, Slow, answers, deployment, streams
 from uvicorn import Config
 from uvicorn.server import ServerState
 
@@ -301,31 +301,9 @@ def test_an_idle_connection_is_closed_in_silence(tmp_path: Path, said: bytes) ->
             assert time.monotonic() - began < 5.0
 
 
-class Slow:
-    """A server that answers chats when it is told to, and sees who goes away."""
-
-    def __init__(self) -> None:
-        self.asked, self.answer, self.left = threading.Event(), threading.Event(), threading.Event()
-
-    def __call__(self, connection: socket.socket, asked: Asked) -> None:
-        if asked.method != "POST":
-            answers("{}", status=404)(connection, asked)
-            return
-        self.asked.set()
-        connection.settimeout(0.05)
-        while not self.answer.is_set():
-            try:
-                connection.recv(1)
-            except TimeoutError:
-                continue
-            self.left.set()
-            return
-        answers(WHOLE)(connection, asked)
-
-
 @contextmanager
 def slow() -> Iterator[tuple[Slow, Served]]:
-    waits = Slow()
+    waits = Slow(WHOLE)
     with Server(waits) as upstream, Served(deployment(upstream.url, adapter="openai")) as served:
         yield waits, served
         waits.answer.set()

@@ -20,7 +20,7 @@ import httpx
 import pytest
 import trustme
 from gateways import HELLO
-from servers import Asked, Server, answers
+from servers import Server, Slow, answers
 
 WHOLE = json.dumps(
     {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]}
@@ -57,30 +57,8 @@ def served(path: Path, *options: str, **environment: str) -> Iterator[tuple[subp
         process.stderr.close()
 
 
-class Slow:
-    """A server that answers when it is told to, and sees who goes away."""
-
-    def __init__(self) -> None:
-        self.asked, self.answer, self.left = threading.Event(), threading.Event(), threading.Event()
-
-    def __call__(self, connection: socket.socket, asked: Asked) -> None:
-        if asked.method != "POST":
-            answers("{}", status=404)(connection, asked)
-            return
-        self.asked.set()
-        connection.settimeout(0.05)
-        while not self.answer.is_set():
-            try:
-                connection.recv(1)
-            except TimeoutError:
-                continue
-            self.left.set()
-            return
-        answers(WHOLE)(connection, asked)
-
-
 def test_what_is_in_flight_ends_before_it_stops(tmp_path: Path) -> None:
-    slow, got = Slow(), []
+    slow, got = Slow(WHOLE), []
     with Server(slow) as upstream, served(config(tmp_path, upstream.url)) as (process, url):
         chat = threading.Thread(
             target=lambda: got.append(httpx.post(f"{url}/v1/chat/completions", json=HELLO, timeout=30.0))
@@ -99,7 +77,7 @@ def test_what_is_in_flight_ends_before_it_stops(tmp_path: Path) -> None:
 
 
 def test_what_does_not_end_in_time_is_cancelled(tmp_path: Path) -> None:
-    slow = Slow()
+    slow = Slow(WHOLE)
     path_more = "[gateway]\ndrain_s = 1.0\n"
     with Server(slow) as upstream, served(config(tmp_path, upstream.url, path_more)) as (process, url):
         chat = threading.Thread(target=_ignore, args=(url,))
