@@ -13,6 +13,7 @@ from agentroute.adapters import adapter
 from agentroute.adapters.alike import Alike
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS
+from agentroute.adapters.failures import one_line
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder, Named
@@ -144,6 +145,8 @@ class Call:
         self._assembly = Assembly()
         self._decoder = EventDecoder()
         self._alike = Alike()
+        self._first = ""
+        """What the stream began with."""
         self._bytes = 0
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
@@ -263,6 +266,8 @@ class Call:
         pieces, ready = self._assembly.text, self.ready
         for data in found:
             if len(data) < 16 and data.strip() == "[DONE]":
+                if not self.began and self._assembly.finish_reason is None:
+                    raise self._held_no_answer()
                 self._finish_stream()
                 return True
             text = self._alike.text(data) if self.began and self._wire is None and type(data) is str else None
@@ -279,6 +284,7 @@ class Call:
 
     def _take(self, data: str) -> None:
         """Take in the events of one ``data:``, and what one of text alone looks like."""
+        self._first = self._first or data[:_SHOWN]
         events = self.adapter.events(data, self._wire, data.event if isinstance(data, Named) else "")
         for event in events:
             if type(event) is ToolCallDelta:
@@ -290,6 +296,12 @@ class Call:
             self.ready.append(event)
         if type(data) is str and len(events) == 1 and isinstance(only := events[0], TextDelta):
             self._alike.learn(data, only.text)
+
+    def _held_no_answer(self) -> BackendError:
+        """The error of a stream that says it is done, and has said nothing of an answer to this endpoint."""
+        came = f"; it began with {one_line(self._first)!r}" if self._first else ", and held nothing else"
+        said = f"the stream ended with [DONE] before any content or reason to stop{came}"
+        return BackendError(FailureKind.UNAVAILABLE, said, status=200)
 
     def _finish_stream(self) -> None:
         self.lease.settle(_outcome(self._finish(self._assembly.completion())))
@@ -328,6 +340,8 @@ def _outcome(reply: Reply) -> Outcome:
 
 _adapter = cache(adapter)
 """They hold nothing, so one of each will do."""
+_SHOWN = 80
+"""Characters of a stream's first event that an error shows."""
 _ENOUGH = 8
 """Output tokens from which on their mean time says something; assumed."""
 

@@ -10,7 +10,7 @@ import faults
 import pytest
 from faults import FaultServer
 from fleets import nothing_is_held
-from pair import one
+from pair import one, two
 
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import BackendError, FailureKind, UsageError
@@ -72,3 +72,15 @@ def test_a_forwarded_stream_that_breaks_is_an_error_after_its_bytes(first: Fault
             got += chunk
     assert b'"content": "be"' in got
     assert caught.value.kind is FailureKind.INTERRUPTED
+
+
+@pytest.mark.parametrize("said", ["", '{"choices": [{"text": "hi", "finish_reason": "stop"}]}'])
+def test_of_a_stream_without_an_answer_nothing_is_passed_on(first: FaultServer, second: FaultServer, said: str) -> None:
+    events = (faults.event(said) if said else b"") + faults.event("[DONE]")
+    first.fault = faults.says(faults.HEAD + events + faults.END)
+    with Client(two(first, second)) as client, client.forward(STREAMED) as back:
+        got = b"".join(back)
+    assert back.reply is not None
+    assert (back.reply.text, back.decision.deployment) == ("hi there", "two")
+    assert b'"text"' not in got and got.count(b"[DONE]") == 1
+    assert (first.asked.total(), second.asked.total()) == (1, 1)

@@ -392,8 +392,15 @@ def test_a_server_that_falls_silent_is_waited_for_as_long_as_is_said(wire: Wire,
     assert re.search(r"(was silent for|gave no first piece of the answer within) 0\.3 s", caught.value.detail)
 
 
+CHAT = json.dumps({"choices": [{"index": 0, "delta": {"content": "Twi"}, "finish_reason": "stop"}]})
 BEFORE: dict[str, Callable[[Wire], Behaviour]] = {
     "nothing": lambda wire: streams(wire.first),
+    "[DONE] alone": lambda wire: streams(["[DONE]"]),
+    "nothing but an end": lambda wire: streams([*wire.first, "[DONE]"]),
+    "a chat": lambda wire: streams([CHAT, "[DONE]"]),
+    "another endpoint's": lambda wire: streams(
+        [*(other := RESPONSES if wire is COMPLETIONS else COMPLETIONS).texts("Twi"), *other.end, "[DONE]"]
+    ),
     "engine death": lambda wire: streams([*wire.first, wire.failed]),
     "502": lambda wire: answers("<html>", status=502, content_type="text/html"),
     "200 with an error": lambda wire: answers('{"error": {"message": "overloaded", "code": 503}}'),

@@ -49,7 +49,7 @@ def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
             out.append(TextDelta(text))
         for position, call in enumerate(mappings(delta.get("tool_calls"))):
             out.append(_tool_call_delta(call, position))
-    if reason := finish_of(choice):
+    if (reason := finish_of(choice)) and ("delta" in choice or "text" not in choice):  # else that of a completion
         out.append(Finished(reason))
     if usage := usage_in(value):
         out.append(usage)

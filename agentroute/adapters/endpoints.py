@@ -39,7 +39,7 @@ def _completion_events(value: Mapping[str, Any]) -> Sequence[Event]:
     choice = first(value.get("choices"))
     if text := text_of(choice.get("text")):
         out.append(TextDelta(text))
-    if reason := finish_of(choice):
+    if (reason := finish_of(choice)) and ("text" in choice or "delta" not in choice):  # else that of a chat
         out.append(Finished(reason))
     if usage := usage_in(value):
         out.append(usage)
