@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +14,12 @@ from agentroute.adapters.alike import Alike
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS
 from agentroute.adapters.failures import one_line
+from agentroute.assembly import Assembly, paired
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder, Named
 from agentroute.transport import MAX_ANSWER_BYTES, Target
-from agentroute.wire import (
-    Answer,
-    Completion,
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-    Usage,
-)
+from agentroute.wire import Answer, Completion, Event, TextDelta, ToolCall, Usage
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
@@ -65,58 +56,6 @@ class Reply:
     raw: Mapping[str, Any]
     """The server's JSON, untouched; empty for a stream."""
     seen: Seen
-
-
-@dataclass(slots=True)
-class Assembly:
-    """Puts the pieces of a stream together."""
-
-    text: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: dict[int, list[ToolCallDelta]] = field(default_factory=dict)
-    finish_reason: str | None = None
-    usage: Usage = field(default_factory=Usage)
-    _meant: dict[int, int] = field(default_factory=dict)
-    """Which call the server means by a number, where that is not the number itself."""
-
-    def numbered(self, piece: ToolCallDelta) -> ToolCallDelta:
-        """A piece of a tool call with a number that no other call has: llama.cpp's responses name none, so that all
-        would be 0, and what begins under a number and another id is another call.
-
-        Only a piece with a name begins one: some servers make up a new id for each piece.
-        """
-        index = self._meant.get(piece.index, piece.index)
-        begun = next((one.id for one in self.calls.get(index, ()) if one.id), None)
-        if begun is not None and piece.name and piece.id and piece.id != begun:
-            index = self._meant[piece.index] = max(self.calls) + 1
-        return piece if index == piece.index else replace(piece, index=index)
-
-    def add(self, event: Event) -> bool:
-        """Take an event in; whether it is content."""
-        match event:
-            case TextDelta(text):
-                self.text.append(text)
-            case ReasoningDelta(text):
-                self.reasoning.append(text)
-            case ToolCallDelta():
-                self.calls.setdefault(event.index, []).append(event)
-            case Finished(reason):
-                self.finish_reason = reason
-                return False
-            case Usage():
-                self.usage = event
-                return False
-        return True
-
-    def completion(self) -> Completion:
-        """The whole answer."""
-        return Completion(
-            text="".join(self.text),
-            tool_calls=tuple(_joined(self.calls[index]) for index in sorted(self.calls)),
-            reasoning="".join(self.reasoning),
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-        )
 
 
 class Call:
@@ -286,14 +225,11 @@ class Call:
         """Take in the events of one ``data:``, and what one of text alone looks like."""
         self._first = self._first or data[:_SHOWN]
         events = self.adapter.events(data, self._wire, data.event if isinstance(data, Named) else "")
-        for event in events:
-            if type(event) is ToolCallDelta:
-                event = self._assembly.numbered(event)
-            if self._assembly.add(event) and not self.began:
-                self.began = True
-                self._ttft_s = self.took_s
-                self.lease.first_token()
-            self.ready.append(event)
+        self.ready += self._assembly.take(events)
+        if not self.began and self._assembly.has_content:
+            self.began = True
+            self._ttft_s = self.took_s
+            self.lease.first_token()
         if type(data) is str and len(events) == 1 and isinstance(only := events[0], TextDelta):
             self._alike.learn(data, only.text)
 
@@ -344,24 +280,3 @@ _SHOWN = 80
 """Characters of a stream's first event that an error shows."""
 _ENOUGH = 8
 """Output tokens from which on their mean time says something; assumed."""
-
-
-def _joined(pieces: Sequence[ToolCallDelta]) -> ToolCall:
-    return ToolCall(
-        id=next((piece.id for piece in pieces if piece.id), None),
-        name=next((piece.name for piece in pieces if piece.name), ""),
-        arguments=paired("".join(piece.arguments for piece in pieces)),
-    )
-
-
-def paired(text: str) -> str:
-    """``text`` with the halves of a character that came in two pieces put together.
-
-    JSON may write a character beyond 16 bits as two halves (``\\ud83d\\ude00``), and a server may cut between them. A
-    half that stays alone has no bytes: nobody could print the answer, or send it as part of the next prompt.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

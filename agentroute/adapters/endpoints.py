@@ -123,15 +123,14 @@ _THOUGHT = ("response.reasoning_text.delta", "response.reasoning_summary_text.de
 _ENDED = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
 
-def _response_events(value: Mapping[str, Any]) -> Sequence[Event]:
+def _response_events(value: Mapping[str, Any]) -> Sequence[Event | Completion]:
     kind = value.get("type")
     if kind in _ENDED:
         response = within(value, "response")
         if kind in ("response.failed", "response.cancelled"):
             raise _given_up(response)
         reason = _response_finish(response) or ("length" if kind == "response.incomplete" else "stop")
-        usage = _response_usage(response)
-        return (Finished(reason), usage) if usage else (Finished(reason),)
+        return [event for event in (_response(response), Finished(reason), _response_usage(response)) if event]
     delta = value.get("delta")
     if kind == "response.output_text.delta":
         return (TextDelta(delta),) if isinstance(delta, str) and delta else ()
@@ -155,7 +154,7 @@ RESPONSES = Endpoint(
     events=_response_events,
     usage=_response_usage,
 )
-"""Passed through as the caller wrote it; its stream ends with ``response.completed``, which holds the usage."""
+"""Passed through as the caller wrote it; its stream ends with ``response.completed``, which holds all of it."""
 
 
 # --- embeddings
