@@ -8,7 +8,7 @@ from typing import Any
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.chats import CHATS, finish_of, usage_in
 from agentroute.adapters.failures import stream_failure
-from agentroute.adapters.reading import count, first, mappings, text_of, tokens, within, word
+from agentroute.adapters.reading import choice_in, count, first, mappings, text_of, tokens, within, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,
@@ -28,7 +28,7 @@ __all__ = ["CHATS", "COMPLETIONS", "EMBEDDINGS", "ENDPOINTS", "RESPONSES"]
 
 
 def _completion(raw: Mapping[str, Any]) -> Completion | None:
-    choice = first(raw.get("choices"))
+    choice = choice_in(raw.get("choices")) or first(raw.get("choices"))
     if not isinstance(choice.get("text"), str):
         return None
     return Completion(text=choice["text"], finish_reason=finish_of(choice), usage=usage_in(raw) or Usage(), raw=raw)
@@ -36,7 +36,7 @@ def _completion(raw: Mapping[str, Any]) -> Completion | None:
 
 def _completion_events(value: Mapping[str, Any]) -> Sequence[Event]:
     out: list[Event] = []
-    choice = first(value.get("choices"))
+    choice = choice_in(value.get("choices"))
     if text := text_of(choice.get("text")):
         out.append(TextDelta(text))
     if (reason := finish_of(choice)) and ("text" in choice or "delta" not in choice):  # else that of a chat

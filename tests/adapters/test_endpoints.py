@@ -67,6 +67,56 @@ def test_a_completion_is_read_whole_and_in_pieces() -> None:
     assert (found.text, found.finish_reason, found.usage) == ("Once upon", "length", Usage(5, 2, 4))
 
 
+# --- several answers in one
+
+
+def choice(endpoint: Endpoint, index: int | None, text: str, finish: str | None = None) -> dict[str, Any]:
+    said = {"text": text} if endpoint is COMPLETIONS else {"delta": {"content": text}}
+    return {**({} if index is None else {"index": index}), **said, "finish_reason": finish}
+
+
+SEVERAL = [["Once", " upon", ""], ["a", "b", ""], ["x", "y", ""]]
+"""The pieces of three answers; the last of each holds why it ended."""
+several = pytest.mark.parametrize("endpoint", [CHATS, COMPLETIONS], ids=lambda each: each.name)
+
+
+def part(endpoint: Endpoint, index: int, at: int) -> dict[str, Any]:
+    return choice(endpoint, index, SEVERAL[index][at], (None, None, "stop" if index else "length")[at])
+
+
+@several
+@given(order=st.permutations([0, 1, 2] * 3))
+def test_of_answers_whose_pieces_alternate_that_of_index_0_is_read(endpoint: Endpoint, order: list[int]) -> None:
+    pieces = [{"choices": [part(endpoint, i, order[:at].count(i))]} for at, i in enumerate(order)]
+    found = streamed(endpoint, pieces)
+    assert (found.text, found.finish_reason) == ("Once upon", "length")
+
+
+@several
+@given(order=st.permutations([0, 1, 2]))
+def test_of_answers_whose_pieces_come_together_that_of_index_0_is_read(endpoint: Endpoint, order: list[int]) -> None:
+    found = streamed(endpoint, [{"choices": [part(endpoint, i, at) for i in order]} for at in range(3)])
+    assert (found.text, found.finish_reason) == ("Once upon", "length")
+
+
+@several
+def test_of_answers_that_came_whole_that_of_index_0_is_read_and_the_rest_is_kept(endpoint: Endpoint) -> None:
+    def answer(index: int, text: str) -> dict[str, Any]:
+        said = {"text": text} if endpoint is COMPLETIONS else {"message": {"content": text}}
+        return {"index": index, **said, "finish_reason": "stop"}
+
+    raw = {"choices": [answer(1, "b"), answer(0, "a")]}
+    found = whole(endpoint, raw)
+    assert (found.text, found.raw) == ("a", raw)
+    assert whole(endpoint, {"choices": [answer(1, "b")]}).text == "b", "the only one there is"
+
+
+@several
+def test_an_answer_without_an_index_is_the_answer(endpoint: Endpoint) -> None:
+    found = streamed(endpoint, [{"choices": [choice(endpoint, None, text)]} for text in ("Once", " upon")])
+    assert found.text == "Once upon"
+
+
 # --- responses
 
 
