@@ -25,6 +25,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from agentroute.answers import ErrorAnswer, refusal
+from agentroute.gateway.gone import CALLER, Caller
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request's first line and headers. Assumed: no proxy in front lets more through."""
@@ -119,6 +120,7 @@ class Edge(HttpToolsProtocol):
         super().on_headers_complete()
         self.headers = []  # for trailers: those of the scope are whole, and nobody has looked at them yet
         self._in_body, self._head_bytes = True, 0
+        _scope(self.cycle)[CALLER] = Caller(self.flow)
         if idle:
             self._active = self.cycle
         if version == "1.0" or self.expect_100_continue:
@@ -257,6 +259,12 @@ def _leave(cycle: RequestResponseCycle) -> None:
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
+    _scope(cycle)[CALLER].leave()
+
+
+def _scope(cycle: RequestResponseCycle) -> dict[str, Any]:
+    """What is known of a request, to which more may be added than ASGI says."""
+    return cycle.scope  # type: ignore[return-value]
 
 
 def _wrong(version: str, url: bytes, headers: list[tuple[bytes, bytes]], came: int) -> ErrorAnswer | None:

@@ -16,6 +16,7 @@ from agentroute.answers import ErrorAnswer, decision_headers, header, of_error, 
 from agentroute.client import AsyncClient
 from agentroute.errors import AgentrouteError, NoFeasibleDeployment, RefusedError
 from agentroute.gateway.asked import Asked, Reader
+from agentroute.gateway.gone import until_gone
 from agentroute.gateway.intake import Receive, Scope, Send, body_of
 from agentroute.gateway.keys import Keys
 from agentroute.gateway.records import Record, Records
@@ -23,9 +24,6 @@ from agentroute.payload import EndpointName
 
 SEND_S = 60.0
 """A caller that takes nothing of its answer for so long is let go of: its request holds KV memory. Assumed."""
-
-LOOK_AFTER_S = 0.02
-"""Who goes away sooner is noticed by then. Assumed."""
 
 BUG = refusal(500, "agentroute failed", kind="server_error", code="internal_error")
 """The answer to what nobody foresaw."""
@@ -157,7 +155,7 @@ class Proxy:
             asked = await means.reader.read_aside(body, headers, caller, self._endpoint)
             record.model = asked.model
             try:
-                async with until_gone(receive):
+                async with until_gone(scope, receive):
                     last = await self._pass_on(asked, way, record)
             except NoFeasibleDeployment as error:
                 raise RefusedError(of_error(error, visible=means.reader.served.visible(caller))) from None
@@ -180,40 +178,6 @@ class Proxy:
                 await way.begin(200, {**way.headers, "cache-control": "no-store"})
                 await way.pieces(answer)
             return body
-
-
-@asynccontextmanager
-async def until_gone(receive: Receive) -> AsyncIterator[None]:
-    """Cancel what is inside as soon as the caller goes away, and raise ``ConnectionAbortedError``.
-
-    Nobody looks for the first ``LOOK_AFTER_S``: a task that looks takes as long as a twentieth of a whole request.
-    """
-    me, gone, loop = asyncio.current_task(), False, asyncio.get_running_loop()
-    looking: asyncio.Task[None] | None = None
-    assert me is not None
-
-    async def look() -> None:
-        nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        gone = True
-        me.cancel()
-
-    def begin() -> None:
-        nonlocal looking
-        looking = loop.create_task(look())
-
-    timer = loop.call_later(LOOK_AFTER_S, begin)
-    try:
-        yield
-    except asyncio.CancelledError:
-        if gone and me.uncancel() == 0:
-            raise ConnectionAbortedError("the caller went away") from None
-        raise
-    finally:
-        timer.cancel()
-        if looking is not None:
-            looking.cancel()
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -21,7 +21,7 @@ from servers import Asked, Server, Slow, answers, deployment, streams
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from agentroute.gateway import edge
+from agentroute.gateway import edge, gone
 from agentroute.gateway.edge import Edge
 
 WHOLE = json.dumps(
@@ -363,6 +363,25 @@ def test_who_goes_away_takes_the_request_along(log: pytest.LogCaptureFixture) ->
             assert waits.asked.wait(10.0)
         assert waits.left.wait(10.0)
         assert served.ended()[0]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("behind", [b"", HEALTH, HEALTH[:9]], ids=["alone", "another behind", "half another behind"])
+def test_it_is_noticed_at_once_that_somebody_goes_away(
+    log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, behind: bytes, loop: str
+) -> None:
+    monkeypatch.setattr(gone, "LOOK_AFTER_S", 60.0)  # nobody looks
+    waits = Slow(WHOLE)
+    with Server(waits) as upstream:
+        served = Served(deployment(upstream.url, adapter="openai"))
+        served.server.config.loop = loop
+        with served:
+            with Wire(served) as wire:
+                wire.say(CHAT + behind)
+                assert waits.asked.wait(10.0)
+            assert waits.left.wait(10.0)
+            assert served.ended()[0]["outcome"] == "cancelled"
+        waits.answer.set()
 
 
 def test_who_goes_away_takes_the_first_of_several_along(log: pytest.LogCaptureFixture) -> None:
