@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import readme
 import trustme
 from gateways import HELLO
 from servers import Server, Slow, answers
@@ -38,7 +39,7 @@ def config(folder: Path, url: str, more: str = "") -> Path:
 
 @contextmanager
 def served(path: Path, *options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command, and its address."""
+    """The command, and its address, once it has said that in full."""
     command = [sys.executable, "-m", "agentroute.cli", "serve", "--config", str(path), "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
     assert process.stderr is not None
@@ -46,7 +47,7 @@ def served(path: Path, *options: str, **environment: str) -> Iterator[tuple[subp
         seen = []
         for line in process.stderr:
             seen.append(line)
-            if found := re.search(r"serving on (https?://127\.0\.0\.1:\d+)/v1", line):
+            if found := re.fullmatch(r"serving on (https?://127\.0\.0\.1:\d+)/v1; the fleet is shown at \1/\n", line):
                 break
         else:
             raise AssertionError("".join(seen))
@@ -55,6 +56,32 @@ def served(path: Path, *options: str, **environment: str) -> Iterator[tuple[subp
         process.kill()
         process.wait(10.0)
         process.stderr.close()
+
+
+def test_the_readme_shows_what_it_says_and_answers(tmp_path: Path) -> None:
+    """But for the port and the numbers of a prediction."""
+    with Server(answers(WHOLE)) as upstream:
+        text = "".join(
+            f'[[deployments]]\nname = "{name}"\nprofile = "qwen3-32b/vllm-h100-tp{tp}"\nserved_model = "m"\n'
+            f'base_url = "{upstream.url}/{name}"\n'
+            for name, tp in (("long", 4), ("short", 2))
+        )
+        path = tmp_path / "agentroute.toml"
+        path.write_text(text + '[routes.interactive]\nobjective = "latency"\nttft_ms = 800\n')
+        with served(path) as (_, url):
+            said = f"serving on {url}/v1; the fleet is shown at {url}/"
+            body = {"model": "auto:interactive", "messages": [{"role": "user", "content": "Hi"}]}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30.0)
+    assert f"\n{said.replace(url, 'http://127.0.0.1:4200')}\n" in readme.TEXT
+    shown = readme.TEXT.partition("\nHTTP/1.1 200 OK\n")[2].partition("\n```")[0].splitlines()
+    assert answer.status_code == 200 and len(shown) == 3
+    for line in shown:
+        name, _, value = line.partition(": ")
+        assert without_numbers(answer.headers[name]) == without_numbers(value)
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+(\.\d+)?", "N", text)
 
 
 def test_what_is_in_flight_ends_before_it_stops(tmp_path: Path) -> None:
