@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +13,13 @@ from agentroute.adapters import adapter
 from agentroute.adapters.alike import Alike
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS
+from agentroute.adapters.failures import one_line
+from agentroute.assembly import Assembly, paired
 from agentroute.errors import BackendError, FailureKind, UsageError
 from agentroute.outcome import Outcome
 from agentroute.sse import EventDecoder, Named
 from agentroute.transport import MAX_ANSWER_BYTES, Target
-from agentroute.wire import (
-    Answer,
-    Completion,
-    Event,
-    Finished,
-    ReasoningDelta,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-    Usage,
-)
+from agentroute.wire import Answer, Completion, Event, TextDelta, ToolCall, Usage
 
 if TYPE_CHECKING:
     from agentroute.decision import Decision
@@ -66,58 +58,6 @@ class Reply:
     seen: Seen
 
 
-@dataclass(slots=True)
-class Assembly:
-    """Puts the pieces of a stream together."""
-
-    text: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    calls: dict[int, list[ToolCallDelta]] = field(default_factory=dict)
-    finish_reason: str | None = None
-    usage: Usage = field(default_factory=Usage)
-    _meant: dict[int, int] = field(default_factory=dict)
-    """Which call the server means by a number, where that is not the number itself."""
-
-    def numbered(self, piece: ToolCallDelta) -> ToolCallDelta:
-        """A piece of a tool call with a number that no other call has: llama.cpp's responses name none, so that all
-        would be 0, and what begins under a number and another id is another call.
-
-        Only a piece with a name begins one: some servers make up a new id for each piece.
-        """
-        index = self._meant.get(piece.index, piece.index)
-        begun = next((one.id for one in self.calls.get(index, ()) if one.id), None)
-        if begun is not None and piece.name and piece.id and piece.id != begun:
-            index = self._meant[piece.index] = max(self.calls) + 1
-        return piece if index == piece.index else replace(piece, index=index)
-
-    def add(self, event: Event) -> bool:
-        """Take an event in; whether it is content."""
-        match event:
-            case TextDelta(text):
-                self.text.append(text)
-            case ReasoningDelta(text):
-                self.reasoning.append(text)
-            case ToolCallDelta():
-                self.calls.setdefault(event.index, []).append(event)
-            case Finished(reason):
-                self.finish_reason = reason
-                return False
-            case Usage():
-                self.usage = event
-                return False
-        return True
-
-    def completion(self) -> Completion:
-        """The whole answer."""
-        return Completion(
-            text="".join(self.text),
-            tool_calls=tuple(_joined(self.calls[index]) for index in sorted(self.calls)),
-            reasoning="".join(self.reasoning),
-            finish_reason=self.finish_reason,
-            usage=self.usage,
-        )
-
-
 class Call:
     """One request on its way: its lease, its server, its answer so far.
 
@@ -144,6 +84,8 @@ class Call:
         self._assembly = Assembly()
         self._decoder = EventDecoder()
         self._alike = Alike()
+        self._first = ""
+        """What the stream began with."""
         self._bytes = 0
         self._sent_at: float | None = None
         self._ttft_s: float | None = None
@@ -266,6 +208,8 @@ class Call:
         pieces, ready = self._assembly.text, self.ready
         for data in found:
             if len(data) < 16 and data.strip() == "[DONE]":
+                if not self.began and self._assembly.finish_reason is None:
+                    raise self._held_no_answer()
                 self._finish_stream()
                 return True
             text = self._alike.text(data) if self.began and self._wire is None and type(data) is str else None
@@ -282,17 +226,21 @@ class Call:
 
     def _take(self, data: str) -> None:
         """Take in the events of one ``data:``, and what one of text alone looks like."""
+        self._first = self._first or data[:_SHOWN]
         events = self.adapter.events(data, self._wire, data.event if isinstance(data, Named) else "")
-        for event in events:
-            if type(event) is ToolCallDelta:
-                event = self._assembly.numbered(event)
-            if self._assembly.add(event) and not self.began:
-                self.began = True
-                self._ttft_s = self.took_s
-                self.lease.first_token()
-            self.ready.append(event)
+        self.ready += self._assembly.take(events)
+        if not self.began and self._assembly.has_content:
+            self.began = True
+            self._ttft_s = self.took_s
+            self.lease.first_token()
         if type(data) is str and len(events) == 1 and isinstance(only := events[0], TextDelta):
             self._alike.learn(data, only.text)
+
+    def _held_no_answer(self) -> BackendError:
+        """The error of a stream that says it is done, and has said nothing of an answer to this endpoint."""
+        came = f"; it began with {one_line(self._first)!r}" if self._first else ", and held nothing else"
+        said = f"the stream ended with [DONE] before any content or reason to stop{came}"
+        return BackendError(FailureKind.UNAVAILABLE, said, status=200)
 
     def _finish_stream(self) -> None:
         self._finish(self._assembly.completion())
@@ -332,26 +280,7 @@ def _outcome(reply: Reply) -> Outcome:
 
 _adapter = cache(adapter)
 """They hold nothing, so one of each will do."""
+_SHOWN = 80
+"""Characters of a stream's first event that an error shows."""
 _ENOUGH = 8
 """Output tokens from which on their mean time says something; assumed."""
-
-
-def _joined(pieces: Sequence[ToolCallDelta]) -> ToolCall:
-    return ToolCall(
-        id=next((piece.id for piece in pieces if piece.id), None),
-        name=next((piece.name for piece in pieces if piece.name), ""),
-        arguments=paired("".join(piece.arguments for piece in pieces)),
-    )
-
-
-def paired(text: str) -> str:
-    """``text`` with the halves of a character that came in two pieces put together.
-
-    JSON may write a character beyond 16 bits as two halves (``\\ud83d\\ude00``), and a server may cut between them. A
-    half that stays alone has no bytes: nobody could print the answer, or send it as part of the next prompt.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

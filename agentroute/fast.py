@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.request import proxy_bypass
 
 import httpx
 
@@ -26,15 +27,16 @@ MAX_LINE = 100 * 1024
 class AiohttpTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1 over aiohttp. Its errors are httpx's, each with that of aiohttp as its cause.
 
-    ``connect_s``: until a server accepts a connection; nothing else is timed. ``proxied``: proxies are taken from the
-    environment.
+    ``connect_s``: until a server accepts a connection; nothing else is timed. ``proxies``: by the scheme of a server's
+    address, for all servers but those that ``no_proxy`` names. aiohttp would look them up itself, but also names and
+    passwords for server and proxy, in ``.netrc``.
     """
 
-    def __init__(self, context: ssl.SSLContext, *, connect_s: float, keep_s: float, proxied: bool) -> None:
+    def __init__(self, context: ssl.SSLContext, *, connect_s: float, keep_s: float, proxies: Mapping[str, str]) -> None:
         import aiohttp
 
         self._aiohttp = aiohttp
-        self._context, self._keep_s, self._proxied = context, keep_s, proxied
+        self._context, self._keep_s, self._proxies = context, keep_s, proxies
         self._waits = aiohttp.ClientTimeout(total=None, sock_connect=connect_s)
         self._session: ClientSession | None = None
 
@@ -51,6 +53,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 headers=_headers(tuple(request.headers.raw)),
                 data=sent,
                 allow_redirects=False,
+                proxy=self._proxy(request.url) if self._proxies else None,
             )
         except aiohttp.ClientError as error:
             raise httpx.TransportError(str(error)) from error
@@ -60,6 +63,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             if answer is None and sent is not None:
                 sent.drop()
         return httpx.Response(answer.status, headers=answer.raw_headers, stream=_Answer(answer, sent), request=request)
+
+    def _proxy(self, url: httpx.URL) -> str | None:
+        """Where a request is sent instead."""
+        proxy = self._proxies.get(url.scheme)
+        if not proxy or proxy_bypass(url.host) or proxy_bypass(url.netloc.decode("ascii")):
+            return None
+        return proxy if "://" in proxy else f"http://{proxy}"
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -72,7 +82,6 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=self._keep_s, ssl=self._context),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=self._proxied,
             timeout=self._waits,
             auto_decompress=False,
             max_line_size=MAX_LINE,

@@ -122,7 +122,7 @@ class Pools:
         context = self._context(root)
         if self._fast:
             keep_s = LIMITS.keepalive_expiry or 2.0
-            return AiohttpTransport(context, connect_s=self._connect_s, keep_s=keep_s, proxied=bool(_proxies()))
+            return AiohttpTransport(context, connect_s=self._connect_s, keep_s=keep_s, proxies=_proxies())
         if _proxies() or "@" in root:  # a client finds the proxy for an address, and takes a name out of one
             return httpx.AsyncClient(limits=LIMITS, verify=context)
         return httpx.AsyncHTTPTransport(limits=LIMITS, verify=context)

@@ -31,8 +31,9 @@ class Reloading:
 
     Inside the block a thread looks at the file, and at the profiles that it names by their file, every ``every_s``
     seconds; without one, call ``look`` or ``reload``. ``on_change`` is called after each change, with the new
-    configuration, by whoever found it; ``before_change`` before anything of it applies, and where that raises a
-    ``UsageError`` nothing does. Raises ``ConfigError`` where the first file is wrong.
+    configuration, by whoever found it; no other file is read before it returns. ``before_change`` is called before
+    anything of it applies, and where that raises a ``UsageError`` nothing does. Raises ``ConfigError`` where the first
+    file is wrong.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Reloading:
         """How often another file has applied."""
         self._every_s, self._before_change, self._on_change = every_s, before_change, on_change
         self._seen = self._state()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # ``on_change`` may call ``look``
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -77,8 +78,8 @@ class Reloading:
             self.config, self.refused = config, None
             self.reloads += 1
             self._seen = self._state()
-        if self._on_change is not None:
-            self._on_change(config)
+            if self._on_change is not None:
+                self._on_change(config)
 
     def look(self) -> bool:
         """Read the file if it, or a profile file, has changed since; whether another one applies now.

@@ -7,6 +7,9 @@ import contextlib
 import json
 import re
 import socket
+from base64 import b64encode
+from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -98,6 +101,43 @@ def test_it_is_taken_by_itself_where_no_proxy_is_named(
     assert pools._is_fast.__closure__ is not None
     is_fast = pools._is_fast.__closure__[0].cell_contents  # conftest keeps it from the tests of httpx
     assert (is_fast("auto"), is_fast("aiohttp"), is_fast("httpx")) == (fast, True, False)
+
+
+BASIC = "Basic " + b64encode(b"me:secret").decode()
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+@pytest.mark.parametrize("key", [None, "sk-1"])
+@pytest.mark.parametrize("user", ["", "me:secret@"])
+def test_a_request_takes_a_proxy_from_the_environment_but_no_name_out_of_netrc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wire: Wire, key: str | None, user: str
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine backend.invalid login you password theirs\ndefault login you password theirs\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    if key:
+        monkeypatch.setenv("A_KEY", key)
+    with Server(answers(WHOLE)) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://{user}127.0.0.1:{proxy.port}")
+        there = replace(deployment("http://backend.invalid:8000"), api_key_env="A_KEY" if key else None)
+        with Client(router(there), retry=Retry(attempts=1), transport=wire) as client:
+            assert client.chat(HELLO).text == "hi"
+    (asked,) = proxy.asked
+    assert asked.target == "http://backend.invalid:8000/v1/chat/completions"
+    assert asked.headers.get("authorization") == (key and f"Bearer {key}")
+    assert asked.headers.get("proxy-authorization") == (BASIC if user else None)
+
+
+@pytest.mark.parametrize("wire", ["httpx", "aiohttp"])
+@pytest.mark.parametrize("there", ["127.0.0.1", "127.0.0.1:{port}", "localhost,127.0.0.1", "*"])
+def test_no_proxy_names_who_is_asked_without_one(monkeypatch: pytest.MonkeyPatch, wire: Wire, there: str) -> None:
+    with Server(answers(WHOLE)) as server:
+        monkeypatch.setenv("http_proxy", f"127.0.0.1:{free_port()}")
+        monkeypatch.setenv("no_proxy", there.format(port=server.port))
+        with Client(router(deployment(server.url)), retry=Retry(attempts=1), transport=wire) as client:
+            assert client.chat(HELLO).text == "hi"
+        assert [asked.target for asked in server.asked] == ["/v1/chat/completions"]
 
 
 @pytest.mark.parametrize("wire", ["httpx", "aiohttp"])

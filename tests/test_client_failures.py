@@ -138,6 +138,27 @@ def test_a_server_that_is_down_is_unavailable(streaming: bool) -> None:
         (says(STREAM_HEAD + b"data: " + b"x" * (2 << 20)), FailureKind.INTERRUPTED, "more than 1 MiB", ""),
         (says(STREAM_HEAD + b"<html>"), FailureKind.INTERRUPTED, "ended before the answer did", ""),
         (answers(WHOLE), FailureKind.UNAVAILABLE, "in one piece", ""),
+        (streams(["[DONE]"]), FailureKind.UNAVAILABLE, "reason to stop, and held nothing else", ""),
+        (streams(["[DONE]", "[DONE]"]), FailureKind.UNAVAILABLE, "reason to stop, and held nothing else", ""),
+        (
+            streams(['{"choices":[{"delta":{"role":"assistant"}}]}', "[DONE]"]),
+            FailureKind.UNAVAILABLE,
+            'it began with \'{"choices":[{"delta":{"role":"assistant"}}]}\'',
+            "",
+        ),
+        (
+            streams(['{"choices":[{"text":"one","finish_reason":"stop"}]}', "[DONE]"]),
+            FailureKind.UNAVAILABLE,
+            'it began with \'{"choices":[{"text":"one"',
+            "",
+        ),
+        (
+            streams(['{"type":"response.output_text.delta","delta":"one"}', "[DONE]"]),
+            FailureKind.UNAVAILABLE,
+            'it began with \'{"type":"response.output_text.delta"',
+            "",
+        ),
+        (streams(['{"choices":[{"text":"","finish_reason":"stop"}]}']), FailureKind.INTERRUPTED, "ended before", ""),
     ],
 )
 def test_a_stream_that_goes_wrong_is_an_error_with_the_text_so_far(
@@ -157,6 +178,16 @@ def test_a_stream_is_whole_when_it_is_done_or_has_a_reason_to_stop(end: list[str
             assert list(stream) == [TextDelta("one"), Finished("stop")]
         assert stream.reply is not None
         assert stream.reply.usage == Usage()
+
+
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_an_answer_may_be_empty_where_the_model_said_why_it_stopped(reason: str) -> None:
+    stopped = f'{{"choices":[{{"index":0,"finish_reason":"{reason}"}}]}}'
+    with Server(streams([stopped, "[DONE]"])) as server, Client(router(deployment(server.url))) as client:
+        with client.stream(HELLO) as stream:
+            assert list(stream) == [Finished(reason)]
+        assert stream.reply is not None
+        assert stream.reply.text == ""
 
 
 def test_streams_one_after_the_other_share_a_connection() -> None:

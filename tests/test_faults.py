@@ -141,6 +141,7 @@ ELSEWHERE: dict[str, Fault] = {
     "10 MB without a line's end": faults.endless_line,
     "gzip bomb": faults.gzip_bomb,
     "ends too soon": faults.ends_too_soon,
+    "[DONE] alone": says(faults.HEAD + faults.event("[DONE]") + faults.END),
     "wrong key": says(answer(401, b'{"error":{"message":"no such key"}}')),
     "no such model": says(answer(404, b'{"error":{"message":"no such model"}}')),
 }
@@ -153,7 +154,7 @@ GOOD: dict[str, Fault] = {
 }
 """What is a whole answer all the same."""
 WAYS = [("async", True), ("async", False), ("sync", True), ("aiohttp", True)]
-STREAMED_ONLY = {"10 MB without a line's end"}
+STREAMED_ONLY = {"10 MB without a line's end", "[DONE] alone"}
 SYNC_TOO = {"reset in the header", "silent", "200 with an error", "429 without", "engine death"}
 """The sync client runs the async one's code, in a thread."""
 ROWS = [

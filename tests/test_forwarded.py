@@ -10,7 +10,7 @@ import faults
 import pytest
 from faults import FaultServer
 from fleets import nothing_is_held
-from pair import one
+from pair import one, two
 
 from agentroute.client import AsyncClient, Client
 from agentroute.errors import BackendError, FailureKind, UsageError
@@ -72,3 +72,33 @@ def test_a_forwarded_stream_that_breaks_is_an_error_after_its_bytes(first: Fault
             got += chunk
     assert b'"content": "be"' in got
     assert caught.value.kind is FailureKind.INTERRUPTED
+
+
+@pytest.mark.parametrize("said", ["", '{"choices": [{"text": "hi", "finish_reason": "stop"}]}'])
+def test_of_a_stream_without_an_answer_nothing_is_passed_on(first: FaultServer, second: FaultServer, said: str) -> None:
+    events = (faults.event(said) if said else b"") + faults.event("[DONE]")
+    first.fault = faults.says(faults.HEAD + events + faults.END)
+    with Client(two(first, second)) as client, client.forward(STREAMED) as back:
+        got = b"".join(back)
+    assert back.reply is not None
+    assert (back.reply.text, back.decision.deployment) == ("hi there", "two")
+    assert b'"text"' not in got and got.count(b"[DONE]") == 1
+    assert (first.asked.total(), second.asked.total()) == (1, 1)
+
+
+@pytest.mark.parametrize("others", ["before", "after"])
+def test_all_of_several_answers_are_passed_on_and_the_first_is_read(first: FaultServer, others: str) -> None:
+    def piece(index: int, text: str, reason: str | None = None) -> bytes:
+        choice = {"index": index, "delta": {"content": text} if text else {}, "finish_reason": reason}
+        return faults.event({"choices": [choice]})
+
+    mine = [piece(0, "hi"), piece(0, " there"), piece(0, "", "stop")]
+    theirs = [piece(1, "un"), piece(1, "heard"), piece(1, "", "length")]
+    pairs = zip(mine, theirs, strict=True) if others == "after" else zip(theirs, mine, strict=True)
+    sent = [each for pair in pairs for each in pair] + [faults.event("[DONE]")]
+    first.fault = faults.says(faults.HEAD + b"".join(sent) + faults.END)
+    with Client(one(first)) as client, client.forward(STREAMED) as back:
+        got = b"".join(back)
+    assert got == b"".join(event[event.index(b"\r\n") + 2 : -2] for event in sent)
+    assert back.reply is not None
+    assert (back.reply.text, back.reply.finish_reason) == ("hi there", "stop")

@@ -181,6 +181,26 @@ def test_a_thread_looks_at_the_file(live: Reloading) -> None:
         assert looked.router.decide(ASKED).deployment == "c"
 
 
+def test_of_two_reloads_at_once_the_later_is_told_last(live: Reloading) -> None:
+    told: list[list[str]] = []
+    others: list[threading.Thread] = []
+
+    def tell(now: Config) -> None:
+        if not others:
+            assert not slow.look(), "whoever is told may look itself"
+            slow.path.write_text(text("c"))
+            others.append(threading.Thread(target=slow.reload))
+            others[0].start()
+            others[0].join(0.3)  # time enough to be told before this is
+        told.append([one.name for one in now.deployments])
+
+    slow = Reloading(live.path, on_change=tell)
+    changed(slow, text("b"))
+    others[0].join()
+    assert told == [["b"], ["c"]]
+    assert [one.name for one in slow.config.deployments] == ["c"]
+
+
 # ---- what is held counts on
 
 

@@ -272,6 +272,31 @@ def test_thoughts_and_tool_calls_of_a_response_come_as_those_of_a_chat() -> None
     ]
 
 
+@pytest.mark.parametrize("pieces", [(), ("On", "ce")], ids=["nothing before it", "pieces before it"])
+def test_the_end_of_a_response_holds_what_did_not_come_in_pieces(pieces: tuple[str, ...]) -> None:
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "f", "arguments": "[1]"}
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    message = {"type": "message", "content": [{"type": "output_text", "text": "Once"}]}
+    output, usage = [thought, message, call], {"input_tokens": 3, "output_tokens": 4}
+    end = {"type": "response.completed", "response": {"status": "completed", "output": output, "usage": usage}}
+    with (
+        Server(streams([*(RESPONSES.texts(*pieces) if pieces else ()), json.dumps(end)])) as server,
+        Client(router(deployment(server.url))) as client,
+    ):
+        events, reply = taken(client, RESPONSES)
+    assert text_of(events) == reply.text == "Once"
+    assert [event for event in events if not isinstance(event, TextDelta)] == [
+        ReasoningDelta("hm"),
+        ToolCallDelta(0, "call_1", "f", "[1]"),
+        Finished("tool_calls"),
+        Usage(3, 4),
+    ]
+    assert reply.reasoning == "hm"
+    assert [(one.id, one.name, one.arguments) for one in reply.tool_calls] == [("call_1", "f", "[1]")]
+    assert reply.usage == Usage(3, 4)
+    assert reply.seen.ttft_s is not None
+
+
 NUMBERS: dict[str, tuple[list[int], list[int]]] = {
     "told": ([0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 2, 2]),
     "interleaved": ([0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2]),
@@ -392,8 +417,15 @@ def test_a_server_that_falls_silent_is_waited_for_as_long_as_is_said(wire: Wire,
     assert re.search(r"(was silent for|gave no first piece of the answer within) 0\.3 s", caught.value.detail)
 
 
+CHAT = json.dumps({"choices": [{"index": 0, "delta": {"content": "Twi"}, "finish_reason": "stop"}]})
 BEFORE: dict[str, Callable[[Wire], Behaviour]] = {
     "nothing": lambda wire: streams(wire.first),
+    "[DONE] alone": lambda wire: streams(["[DONE]"]),
+    "nothing but an end": lambda wire: streams([*wire.first, "[DONE]"]),
+    "a chat": lambda wire: streams([CHAT, "[DONE]"]),
+    "another endpoint's": lambda wire: streams(
+        [*(other := RESPONSES if wire is COMPLETIONS else COMPLETIONS).texts("Twi"), *other.end, "[DONE]"]
+    ),
     "engine death": lambda wire: streams([*wire.first, wire.failed]),
     "502": lambda wire: answers("<html>", status=502, content_type="text/html"),
     "200 with an error": lambda wire: answers('{"error": {"message": "overloaded", "code": 503}}'),

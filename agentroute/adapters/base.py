@@ -122,8 +122,9 @@ class Endpoint:
     """The fields that limit the answer, in tokens; of several the first holds."""
     completion: Callable[[Mapping[str, Any]], Completion | None]
     """The answer in the JSON of a call that was not streamed; ``None`` when it is no answer to such a call."""
-    events: Callable[[Mapping[str, Any]], Sequence[Event]] | None
-    """The events in one JSON value of a stream; ``None`` where nothing is streamed."""
+    events: Callable[[Mapping[str, Any]], Sequence[Event | Completion]] | None
+    """The events in one JSON value of a stream, before them the whole answer where it holds that; ``None`` where
+    nothing is streamed."""
     usage: Callable[[Mapping[str, Any]], Usage | None]
     """The tokens in the JSON of an answer, or of the piece of a stream that holds them; ``None`` when it holds none."""
     asks_usage: bool = False
@@ -210,9 +211,10 @@ class Adapter(Protocol):
         """A good answer that was not streamed (``None``: to a chat); raises ``BackendError`` when it is not one."""
         ...
 
-    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event]:
+    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event | Completion]:
         """The events in one ``data:`` of a stream (``None``: of a chat), which came under the name ``event``.
 
+        Where it holds the whole answer once more, that comes first: ``Assembly.take`` makes events of what is new.
         Raises ``BackendError`` for an error inside a 200.
         """
         ...

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentroute.adapters.base import Endpoint
-from agentroute.adapters.reading import count, first, mappings, text_of, tokens, word
+from agentroute.adapters.reading import choice_in, count, first, mappings, text_of, tokens, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,
@@ -24,7 +24,7 @@ CHAT = "/v1/chat/completions"
 
 
 def _chat(raw: Mapping[str, Any]) -> Completion | None:
-    choice = first(raw.get("choices"))
+    choice = choice_in(raw.get("choices")) or first(raw.get("choices"))
     message = choice.get("message")
     if not isinstance(message, (dict, Mapping)):
         return None
@@ -40,7 +40,7 @@ def _chat(raw: Mapping[str, Any]) -> Completion | None:
 
 def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
     out: list[Event] = []
-    choice = first(value.get("choices"))
+    choice = choice_in(value.get("choices"))
     delta = choice.get("delta")
     if isinstance(delta, (dict, Mapping)):
         if reasoning := _reasoning(delta):
@@ -49,7 +49,7 @@ def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
             out.append(TextDelta(text))
         for position, call in enumerate(mappings(delta.get("tool_calls"))):
             out.append(_tool_call_delta(call, position))
-    if reason := finish_of(choice):
+    if (reason := finish_of(choice)) and ("delta" in choice or "text" not in choice):  # else that of a completion
         out.append(Finished(reason))
     if usage := usage_in(value):
         out.append(usage)
@@ -66,8 +66,10 @@ def usual_text(value: Any) -> str | None:
     choices = value.get("choices")
     if type(choices) is not list or len(choices) != 1 or type(choice := choices[0]) is not dict:
         return None
+    if choice.get("index", 0) != 0 or choice.get("finish_reason") is not None:
+        return None
     delta = choice.get("delta")
-    if type(delta) is not dict or len(delta) != 1 or choice.get("finish_reason") is not None:
+    if type(delta) is not dict or len(delta) != 1:
         return None
     text = delta.get("content")
     return text if type(text) is str else None

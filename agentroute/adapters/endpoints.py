@@ -8,7 +8,7 @@ from typing import Any
 from agentroute.adapters.base import Endpoint
 from agentroute.adapters.chats import CHATS, finish_of, usage_in
 from agentroute.adapters.failures import stream_failure
-from agentroute.adapters.reading import count, first, mappings, text_of, tokens, within, word
+from agentroute.adapters.reading import choice_in, count, first, mappings, text_of, tokens, within, word
 from agentroute.errors import BackendError, FailureKind
 from agentroute.wire import (
     Completion,
@@ -28,7 +28,7 @@ __all__ = ["CHATS", "COMPLETIONS", "EMBEDDINGS", "ENDPOINTS", "RESPONSES"]
 
 
 def _completion(raw: Mapping[str, Any]) -> Completion | None:
-    choice = first(raw.get("choices"))
+    choice = choice_in(raw.get("choices")) or first(raw.get("choices"))
     if not isinstance(choice.get("text"), str):
         return None
     return Completion(text=choice["text"], finish_reason=finish_of(choice), usage=usage_in(raw) or Usage(), raw=raw)
@@ -36,10 +36,10 @@ def _completion(raw: Mapping[str, Any]) -> Completion | None:
 
 def _completion_events(value: Mapping[str, Any]) -> Sequence[Event]:
     out: list[Event] = []
-    choice = first(value.get("choices"))
+    choice = choice_in(value.get("choices"))
     if text := text_of(choice.get("text")):
         out.append(TextDelta(text))
-    if reason := finish_of(choice):
+    if (reason := finish_of(choice)) and ("text" in choice or "delta" not in choice):  # else that of a chat
         out.append(Finished(reason))
     if usage := usage_in(value):
         out.append(usage)
@@ -123,15 +123,14 @@ _THOUGHT = ("response.reasoning_text.delta", "response.reasoning_summary_text.de
 _ENDED = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
 
-def _response_events(value: Mapping[str, Any]) -> Sequence[Event]:
+def _response_events(value: Mapping[str, Any]) -> Sequence[Event | Completion]:
     kind = value.get("type")
     if kind in _ENDED:
         response = within(value, "response")
         if kind in ("response.failed", "response.cancelled"):
             raise _given_up(response)
         reason = _response_finish(response) or ("length" if kind == "response.incomplete" else "stop")
-        usage = _response_usage(response)
-        return (Finished(reason), usage) if usage else (Finished(reason),)
+        return [event for event in (_response(response), Finished(reason), _response_usage(response)) if event]
     delta = value.get("delta")
     if kind == "response.output_text.delta":
         return (TextDelta(delta),) if isinstance(delta, str) and delta else ()
@@ -155,7 +154,7 @@ RESPONSES = Endpoint(
     events=_response_events,
     usage=_response_usage,
 )
-"""Passed through as the caller wrote it; its stream ends with ``response.completed``, which holds the usage."""
+"""Passed through as the caller wrote it; its stream ends with ``response.completed``, which holds all of it."""
 
 
 # --- embeddings

@@ -145,7 +145,7 @@ class OpenAIAdapter:
             raise BackendError(FailureKind.UNAVAILABLE, f"answered JSON without {what}", status=answer.status)
         return read
 
-    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event]:
+    def events(self, data: str, endpoint: Endpoint | None = None, event: str = "") -> Sequence[Event | Completion]:
         """The events in one ``data:``; nothing for an empty delta, which a server sends before it has a token."""
         try:
             value, end = _DECODER.raw_decode(data) if data.startswith("{") else (None, -1)

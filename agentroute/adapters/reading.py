@@ -61,6 +61,14 @@ def first(value: Any) -> Mapping[str, Any]:
     return {}
 
 
+def choice_in(choices: Any) -> Mapping[str, Any]:
+    """Of the choices of an answer, or of a piece of one, that of index 0, or an empty one. No index means 0."""
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, (dict, Mapping)) and not count(choice.get("index")):
+            return choice
+    return {}
+
+
 def word(value: Any) -> str | None:
     """A string that is not empty, else ``None``."""
     return value if isinstance(value, str) and value else None

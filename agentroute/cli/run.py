@@ -70,7 +70,7 @@ def run(
 
 
 def _streamed(client: Client, messages: list[dict[str, Any]], task: Task, *, echo: bool) -> Reply:
-    from agentroute.call import paired
+    from agentroute.assembly import paired
 
     with client.stream(messages, task=task) as events:
         chosen, terminal = events.decision, sys.stdout.isatty()

@@ -15,8 +15,11 @@ from agentroute.wire import TextDelta
 ADAPTER = adapter("openai")
 
 
-def piece(text: str, **more: object) -> str:
-    choice = {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+def piece(text: str, *, index: int | None = 0, last: bool = False, **more: object) -> str:
+    """``last``: the index stands behind the text."""
+    number = {} if index is None else {"index": index}
+    rest = {"delta": {"content": text}, "logprobs": None, "finish_reason": None}
+    choice = {**rest, **number} if last else {**number, **rest}
     return json.dumps({"id": "chatcmpl-1", "choices": [choice], **more}, ensure_ascii=False)
 
 
@@ -42,7 +45,8 @@ def test_what_json_may_write_otherwise_is_left_to_its_reader(text: str) -> None:
     [
         piece("a", usage={"prompt_tokens": 1}),
         piece("a").replace('"finish_reason": null', '"finish_reason": "stop"'),
-        piece("a").replace('"index": 0', '"index": 1'),
+        piece("a", index=1),
+        piece("a", index=None),
         piece("a").replace('{"content"', '{"role": "assistant", "content"'),
         piece("a").replace('"a"', "null"),
         piece("a")[:-1],
@@ -52,6 +56,16 @@ def test_what_json_may_write_otherwise_is_left_to_its_reader(text: str) -> None:
 )
 def test_a_piece_that_differs_otherwise_is_left_to_the_reader(data: str) -> None:
     assert after(piece("a"), "a").text(data) is None
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("index", [0, None])
+def test_a_piece_of_another_answer_is_not_taken_for_one_of_this(index: int | None, last: bool) -> None:
+    alike = after(piece("a", index=index, last=last), "a")
+    assert alike.text(piece("b", index=index, last=last)) == "b"
+    for other in (1, 2, 10):
+        assert alike.text(piece("b", index=other, last=last)) is None
+        assert list(ADAPTER.events(piece("b", index=other, last=last))) == []
 
 
 @pytest.mark.parametrize(
@@ -83,13 +97,15 @@ _PARTS = st.sampled_from(['"', "\\", "}", "{", "a", "é", "\u0001", '"delta"', '
         [{}, {"usage": None}, {"created": 1}, {"delta": {"content": "a"}}, {"x": '"delta": {"content": "a"'}]
     ),
     st.booleans(),
+    st.lists(st.sampled_from([0, 1, 2, None]), min_size=8, max_size=8),
+    st.booleans(),
 )
 def test_it_never_reads_anything_that_the_reader_does_not(
-    texts: list[str], more: dict[str, object], compact: bool
+    texts: list[str], more: dict[str, object], compact: bool, indices: list[int | None], last: bool
 ) -> None:
     alike = Alike()
-    for text in texts:
-        data = piece(text, **more)
+    for text, index in zip(texts, indices, strict=False):
+        data = piece(text, index=index, last=last, **more)
         if compact:
             data = json.dumps(json.loads(data), separators=(",", ":"))
         read = list(ADAPTER.events(data))

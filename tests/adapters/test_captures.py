@@ -13,7 +13,7 @@ from agentroute.adapters import adapter
 from agentroute.adapters.base import Adapter, Endpoint
 from agentroute.adapters.endpoints import CHATS, COMPLETIONS
 from agentroute.adapters.openai import json_object
-from agentroute.call import Assembly
+from agentroute.assembly import Assembly
 from agentroute.errors import BackendError, FailureKind
 from agentroute.sse import EventDecoder
 from agentroute.wire import Answer, Completion
@@ -46,8 +46,7 @@ def streamed(wire: Adapter, endpoint: Endpoint, body: bytes) -> Completion:
     for data in [data for piece in pieces for data in decoder.feed(piece)] + decoder.flush():
         if data.strip() == "[DONE]":
             return assembly.completion()
-        for event in wire.events(data, endpoint):
-            assembly.add(event)
+        assembly.take(wire.events(data, endpoint))
     if assembly.finish_reason is None:
         raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
     return assembly.completion()

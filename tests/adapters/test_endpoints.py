@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ from agentroute.adapters.base import Endpoint
 from agentroute.adapters.endpoints import CHATS, COMPLETIONS, EMBEDDINGS, ENDPOINTS, RESPONSES
 from agentroute.adapters.llamacpp import LlamaCppAdapter
 from agentroute.adapters.openai import OpenAIAdapter
-from agentroute.call import Assembly
+from agentroute.assembly import Assembly
 from agentroute.demo.embedded import EmbeddedServer
 from agentroute.errors import BackendError, FailureKind
 from agentroute.sse import EventDecoder
@@ -44,8 +45,7 @@ def whole(endpoint: Endpoint, raw: Any) -> Completion:
 def streamed(endpoint: Endpoint, pieces: list[Any]) -> Completion:
     assembly = Assembly()
     for piece in pieces:
-        for event in WIRE.events(json.dumps(piece), endpoint):
-            assembly.add(event)
+        assembly.take(WIRE.events(json.dumps(piece), endpoint))
     return assembly.completion()
 
 
@@ -65,6 +65,56 @@ def test_a_completion_is_read_whole_and_in_pieces() -> None:
     assert WIRE.events(json.dumps(pieces[1]), COMPLETIONS) == [TextDelta(" upon"), Finished("length")]
     found = streamed(COMPLETIONS, pieces)
     assert (found.text, found.finish_reason, found.usage) == ("Once upon", "length", Usage(5, 2, 4))
+
+
+# --- several answers in one
+
+
+def choice(endpoint: Endpoint, index: int | None, text: str, finish: str | None = None) -> dict[str, Any]:
+    said = {"text": text} if endpoint is COMPLETIONS else {"delta": {"content": text}}
+    return {**({} if index is None else {"index": index}), **said, "finish_reason": finish}
+
+
+SEVERAL = [["Once", " upon", ""], ["a", "b", ""], ["x", "y", ""]]
+"""The pieces of three answers; the last of each holds why it ended."""
+several = pytest.mark.parametrize("endpoint", [CHATS, COMPLETIONS], ids=lambda each: each.name)
+
+
+def part(endpoint: Endpoint, index: int, at: int) -> dict[str, Any]:
+    return choice(endpoint, index, SEVERAL[index][at], (None, None, "stop" if index else "length")[at])
+
+
+@several
+@given(order=st.permutations([0, 1, 2] * 3))
+def test_of_answers_whose_pieces_alternate_that_of_index_0_is_read(endpoint: Endpoint, order: list[int]) -> None:
+    pieces = [{"choices": [part(endpoint, i, order[:at].count(i))]} for at, i in enumerate(order)]
+    found = streamed(endpoint, pieces)
+    assert (found.text, found.finish_reason) == ("Once upon", "length")
+
+
+@several
+@given(order=st.permutations([0, 1, 2]))
+def test_of_answers_whose_pieces_come_together_that_of_index_0_is_read(endpoint: Endpoint, order: list[int]) -> None:
+    found = streamed(endpoint, [{"choices": [part(endpoint, i, at) for i in order]} for at in range(3)])
+    assert (found.text, found.finish_reason) == ("Once upon", "length")
+
+
+@several
+def test_of_answers_that_came_whole_that_of_index_0_is_read_and_the_rest_is_kept(endpoint: Endpoint) -> None:
+    def answer(index: int, text: str) -> dict[str, Any]:
+        said = {"text": text} if endpoint is COMPLETIONS else {"message": {"content": text}}
+        return {"index": index, **said, "finish_reason": "stop"}
+
+    raw = {"choices": [answer(1, "b"), answer(0, "a")]}
+    found = whole(endpoint, raw)
+    assert (found.text, found.raw) == ("a", raw)
+    assert whole(endpoint, {"choices": [answer(1, "b")]}).text == "b", "the only one there is"
+
+
+@several
+def test_an_answer_without_an_index_is_the_answer(endpoint: Endpoint) -> None:
+    found = streamed(endpoint, [{"choices": [choice(endpoint, None, text)]} for text in ("Once", " upon")])
+    assert found.text == "Once upon"
 
 
 # --- responses
@@ -117,6 +167,39 @@ def test_a_response_in_pieces_is_the_response() -> None:
     told = whole(RESPONSES, ENDED)
     for name in ("text", "reasoning", "tool_calls", "finish_reason", "usage"):
         assert getattr(found, name) == getattr(told, name), name
+
+
+@pytest.mark.parametrize("end", ["response.completed", "response.incomplete"])
+@pytest.mark.parametrize("missing", ["", "reasoning_text", "output_text", "function_call", "arguments"])
+def test_what_did_not_come_in_pieces_is_taken_from_the_end_of_a_response(end: str, missing: str) -> None:
+    """With nothing missing this tells that nothing is taken twice."""
+    came = [piece for piece in STREAM if not missing or missing not in json.dumps(piece).replace("_item.done", "")]
+    found = streamed(RESPONSES, [*came, {"type": end, "response": ENDED}])
+    told = whole(RESPONSES, ENDED)
+    for name in ("text", "reasoning", "tool_calls", "usage"):
+        assert getattr(found, name) == getattr(told, name), name
+
+
+def test_a_response_of_which_only_the_end_comes_is_the_response() -> None:
+    found = streamed(RESPONSES, [{"type": "response.completed", "response": ENDED}])
+    told = whole(RESPONSES, ENDED)
+    assert found == replace(told, raw={})
+    assert (found.text, found.reasoning) == ("Hello", "hm")
+    assert [call.name for call in found.tool_calls] == ["get_weather"]
+
+
+@pytest.mark.parametrize("numbered", [True, False])
+def test_arguments_of_several_tool_calls_go_to_their_own(numbered: bool) -> None:
+    other = {**CALL, "call_id": "call_2", "arguments": '{"city":"Rome"}'}
+    begun = [
+        {"type": "response.output_item.added", "item": {**item, "arguments": ""}}
+        | ({"output_index": index} if numbered else {})
+        for index, item in enumerate([CALL, other])
+    ]
+    ended = {"status": "completed", "output": [CALL, other]}
+    found = streamed(RESPONSES, [*begun, {"type": "response.completed", "response": ended}])
+    assert [call.id for call in found.tool_calls] == ["call_1", "call_2"]
+    assert [call.arguments for call in found.tool_calls] == [CALL["arguments"], other["arguments"]]
 
 
 def test_a_response_that_was_cut_ends_with_length_and_its_usage() -> None:
@@ -229,8 +312,8 @@ def test_a_real_server_answers_the_same_whole_and_in_pieces_with_its_usage(
     told = LLAMA.completion(Answer(answer.status_code, {}, answer.content), endpoint)
     decoder, assembly = EventDecoder(), Assembly()
     for data in decoder.feed(send(llama_one, endpoint, payload, stream=True).content) + decoder.flush():
-        for event in LLAMA.events(data, endpoint) if data != "[DONE]" else ():
-            assembly.add(event)
+        if data != "[DONE]":
+            assembly.take(LLAMA.events(data, endpoint))
     found = assembly.completion()
     assert told.text
     assert (found.text, found.finish_reason) == (told.text, told.finish_reason)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import readme
 from console import agentroute
 from fleets import broken, written
 from servers import Asked, Server, answers, free_port
@@ -48,6 +49,23 @@ def test_what_init_wrote_agrees_with_the_servers(
     assert ran.out.count("nothing found\n") == 3
     assert f"{llama_one.url}: llamacpp over the llamacpp wire, model smollm2-135m\n" in ran.out
     assert ran.out.endswith("2 deployments: nothing found\n")
+
+
+@pytest.mark.alone  # as above
+def test_the_readme_shows_what_is_found(here: Path, llama_one: EmbeddedServer, llama_split: EmbeddedServer) -> None:
+    """But for the ports."""
+    gone = f"http://127.0.0.1:{free_port()}"
+    assert agentroute("init", llama_one.url, llama_split.url).code == 0
+    change(here / "profiles" / "smollm2-135m-2.toml", "max_model_len = 512", "max_model_len = 2048")
+    change(here / "agentroute.toml", 'name = "smollm2-135m"', 'name = "long"')
+    change(here / "agentroute.toml", 'name = "smollm2-135m-2"', 'name = "short"')
+    more = f'[[deployments]]\nname = "batch"\nprofile = "profiles/smollm2-135m-2.toml"\nbase_url = "{gone}"\n'
+    with (here / "agentroute.toml").open("a") as file:
+        file.write(more)
+    said = agentroute("doctor").out
+    for at, url in enumerate((llama_one.url, llama_split.url, gone), start=8_081):
+        said = said.replace(url, f"http://127.0.0.1:{at}")
+    assert said.splitlines() == readme.OUTPUTS["doctor"]
 
 
 def test_limits_that_disagree_are_told_with_both_numbers(here: Path, llama_one: EmbeddedServer) -> None:

@@ -12,12 +12,15 @@ import threading
 from pathlib import Path
 
 import pytest
+import readme
 from console import agentroute
 from fleets import written
 from servers import Asked, Behaviour, Server, answers, free_port
 
+from agentroute.catalogue import shipped
 from agentroute.cli.status_table import COLUMNS
 from agentroute.demo.embedded import EmbeddedServer
+from agentroute.profile import Engine
 
 ROOT = Path(__file__).parents[2]
 
@@ -105,6 +108,18 @@ def test_what_is_predicted_stands_beside_what_was_seen(here: Path) -> None:
     row = table.splitlines()[1]
     assert "  ".join(row.split()[6:10]) == "12/3  ████░░░░░░  40%  closed"
     assert row.endswith("  450 ms")
+
+
+def test_the_readme_shows_what_is_shown(here: Path) -> None:
+    """Of a server that agrees with its profile; but for its address, which makes a column wider."""
+    profile = shipped().profile("qwen3-32b/vllm-h100-tp4")
+    profile.model_copy(update={"engine": Engine(name="vllm", version="0.32.0")}).save(here / "long.toml")
+    models = VLLM["/v1/models"].replace("32768", "40960")
+    with Server(routes({**VLLM, "/v1/models": models})) as server:
+        text = f'[[deployments]]\nname = "long"\nprofile = "long.toml"\nbase_url = "{server.url}"\nadapter = "vllm"\n'
+        written(here, text, "agentroute.toml")
+        shown = agentroute("status").out.replace(server.url, "http://gpu1:8000")
+    assert [line.split() for line in shown.splitlines()] == [line.split() for line in readme.OUTPUTS["status"]]
 
 
 def test_where_the_server_disagrees_with_its_profile_is_told(here: Path) -> None:
