@@ -91,6 +91,7 @@ class Call:
         self._ttft_s: float | None = None
         self._over = False
         self._failure: Outcome | None = None
+        self._answered: Outcome | None = None
         self.closed = False
         """Whether its lease was settled."""
 
@@ -168,9 +169,11 @@ class Call:
     @property
     def outcome(self) -> Outcome:
         """What was seen of it so far."""
-        if self.reply is not None:
-            return _outcome(self.reply)
-        return self._failure or Outcome()
+        if self.reply is None:
+            return self._failure or Outcome()
+        if self._answered is None:
+            self._answered = _outcome(self.reply)
+        return self._answered
 
     @property
     def result(self) -> str:
@@ -240,7 +243,8 @@ class Call:
         return BackendError(FailureKind.UNAVAILABLE, said, status=200)
 
     def _finish_stream(self) -> None:
-        self.lease.settle(_outcome(self._finish(self._assembly.completion())))
+        self._finish(self._assembly.completion())
+        self.lease.settle(self.outcome)
 
     def _finish(self, answer: Completion) -> Reply:
         self._over = True

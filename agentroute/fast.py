@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.request import proxy_bypass
 
@@ -50,7 +50,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             answer = await session.request(
                 request.method,
                 str(request.url),
-                headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw],
+                headers=_headers(tuple(request.headers.raw)),
                 data=sent,
                 allow_redirects=False,
                 proxy=self._proxy(request.url) if self._proxies else None,
@@ -114,6 +114,12 @@ class _Answer(httpx.AsyncByteStream):
         finally:
             if self._sent is not None:
                 self._sent.drop()
+
+
+@lru_cache(maxsize=256)
+def _headers(raw: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[str, str], ...]:
+    """The headers of a request as text; those of one server are mostly the same."""
+    return tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
 
 
 @cache

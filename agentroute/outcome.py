@@ -32,9 +32,9 @@ class Outcome:
     def __post_init__(self) -> None:
         for name in _NUMBERS:
             value = getattr(self, name)
-            if value is None:
+            if value is None or ((type(value) is float or type(value) is int) and 0 <= value < 1e12):
                 continue
-            number = type(value) is float or (isinstance(value, int | float) and not isinstance(value, bool))
+            number = isinstance(value, int | float) and not isinstance(value, bool)  # one of numpy's is one, too
             if not number or not 0 <= value < 1e12:
                 raise UsageError(f"{name} must be a number from 0 to 1e12 or None, got {shown(value)}")
         if self.failure is not None and self.failure not in tuple(FailureKind):

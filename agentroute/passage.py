@@ -152,8 +152,9 @@ class Passage:
         model = call.deployment.served_model or await self._model()
         request, content = self._errand.request(call.adapter, model, means.served(call.deployment))
         pool = self._pool = means.pools.take(call.target.root)
-        headers = call.target.headers(True, keep_alive=request.keep_alive, tried=self._tried)
-        outgoing = means.pools.request(call.target, request.path, content, headers)
+        outgoing = means.pools.request(
+            call.target, request.path, content, keep_alive=request.keep_alive, tried=self._tried
+        )
         alarm = self._alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s), self._due_s)
         call.sent()
         with alarm:
@@ -249,8 +250,7 @@ class Passage:
             async def ask(request: Request) -> Answer:
                 alarm = Alarm(self._patience, surely_s(means.timeout, self._left_s), self._due_s)
                 content = None if request.body is None else encode(request.body)
-                headers = call.target.headers(content is not None, keep_alive=request.keep_alive)
-                outgoing = means.pools.request(call.target, request.path, content, headers)
+                outgoing = means.pools.request(call.target, request.path, content, keep_alive=request.keep_alive)
                 try:
                     with failures(means.timeout), alarm:
                         return await asend(pool.send, outgoing)

@@ -43,10 +43,11 @@ def messages_of(endpoint: Endpoint, prompt: Any, fields: Mapping[str, Any]) -> M
 
 
 def _mappings(value: Any, name: str, each_must: str) -> Messages:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+    # A list, and a dict below, is told apart in a fifth of the time that the abstract classes take.
+    if isinstance(value, (str, bytes)) or not isinstance(value, (list, Sequence)):
         raise UsageError(f"{name} must be a list of mappings, got {type(value).__name__}")
     for each in value:
-        if not isinstance(each, (dict, Mapping)):  # a dict is told apart in a fifth of the time
+        if not isinstance(each, (dict, Mapping)):
             raise UsageError(f"{each_must}, got {shown(each)}")
     return value
 

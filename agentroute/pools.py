@@ -6,6 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Literal
 from urllib.request import getproxies
@@ -15,7 +16,7 @@ import httpx
 from agentroute.errors import UsageError, shown
 from agentroute.fast import AiohttpTransport
 from agentroute.patience import Timeout
-from agentroute.transport import LIMITS, Body, Headers, Target, environment
+from agentroute.transport import LIMITS, Body, Target, environment
 
 EACH = 4
 """Requests that share one httpx pool. A pool looks at all its connections for each of its requests: with 64 at once one
@@ -99,14 +100,20 @@ class Pools:
         for pool in made:
             await pool.aclose()
 
-    def request(self, target: Target, path: str, content: bytes | None, headers: Headers) -> httpx.Request:
-        """A request to a target, a GET without ``content``."""
-        method, url = "GET" if content is None else "POST", target.url(path)
+    def request(
+        self, target: Target, path: str, content: bytes | None, *, keep_alive: bool = True, tried: int = 0
+    ) -> httpx.Request:
+        """A request to a target, a GET without ``content``, that was sent ``tried`` times before."""
+        url, waits = target.url(path), self._waits
         if self._own or content is None:
-            return httpx.Request(method, url, headers=headers, content=content, extensions=self._waits)
+            method = "GET" if content is None else "POST"
+            headers = target.headers(content is not None, keep_alive=keep_alive, tried=tried)
+            return httpx.Request(method, url, headers=headers, content=content, extensions=waits)
         # Of a stream httpx takes the headers as they are; to find out what a body is takes 20 us.
-        headers = [(b"host", url.netloc), *headers, (b"content-length", b"%d" % len(content))]
-        return httpx.Request(method, url, headers=headers, stream=Body(content), extensions=self._waits)
+        sent = _sent(target, url.netloc, keep_alive, tried)
+        if not self._fast:  # aiohttp says itself how long a body is
+            sent = httpx.Headers([*sent.raw, (b"content-length", b"%d" % len(content))])
+        return httpx.Request("POST", url, headers=sent, stream=Body(content), extensions=waits)
 
     def _make(self, root: str) -> httpx.AsyncClient | httpx.AsyncBaseTransport:
         transport = self._transport
@@ -128,6 +135,12 @@ class Pools:
             # A bare context trusts nobody, should anything ask it to.
             self._contexts[plain] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx.create_ssl_context()
         return self._contexts[plain]
+
+
+@lru_cache(maxsize=256)
+def _sent(target: Target, host: bytes, keep_alive: bool, tried: int) -> httpx.Headers:
+    """The headers of a request with a body, but for its length. A request copies them."""
+    return httpx.Headers([(b"host", host), *target.headers(True, keep_alive=keep_alive, tried=tried)])
 
 
 def _proxies() -> dict[str, str]:

@@ -32,6 +32,7 @@ WAYS = {"pp2": "--pipeline-parallel-size", "tp2": "--tensor-parallel-size"}
 OPTIONS = ("--max-num-seqs", "8", "--max-num-batched-tokens", "16")
 OSL = {1: 64, 2: 64, 4: 128, 8: 128}
 """By how many requests decode at once: the first is still at it when the last begins."""
+LEAST = 16
 WORDS = 4
 """Of a prompt: 19 to 31 tokens of this tokenizer, two pieces."""
 
@@ -73,7 +74,10 @@ class Together:
         self._ended = Event()
 
     def round(self) -> str | None:
-        """Tokens that came while all decoded, TPOT then, and requests answered in a step; ``None``: they never did."""
+        """Tokens that came while all decoded, TPOT then, and requests answered in a step.
+
+        ``None``: they did for fewer than ``LEAST`` tokens of each, which may come in one piece where a reader is late.
+        """
         n = len(self._prompts)
         for i in range(n if self._begun == "together" else 1):
             self._may[i].set()
@@ -89,7 +93,7 @@ class Together:
         start, end = max(one[0] for one in times), min(one[-1] for one in times)
         tokens = sum(start < at <= end for one in times for at in one)
         said, steps = (now - then for now, then in zip(after, before, strict=True))
-        if not (tokens and steps):
+        if tokens < LEAST * n or not steps:
             return None
         return f"{tokens},{n * (end - start) * 1e3 / tokens:.2f},{said / steps:.2f}"
 

@@ -26,7 +26,7 @@ CHAT = "/v1/chat/completions"
 def _chat(raw: Mapping[str, Any]) -> Completion | None:
     choice = choice_in(raw.get("choices")) or first(raw.get("choices"))
     message = choice.get("message")
-    if not isinstance(message, Mapping):
+    if not isinstance(message, (dict, Mapping)):
         return None
     return Completion(
         text=text_of(message.get("content")),
@@ -42,7 +42,7 @@ def _chat_events(value: Mapping[str, Any]) -> Sequence[Event]:
     out: list[Event] = []
     choice = choice_in(value.get("choices"))
     delta = choice.get("delta")
-    if isinstance(delta, Mapping):
+    if isinstance(delta, (dict, Mapping)):
         if reasoning := _reasoning(delta):
             out.append(ReasoningDelta(reasoning))
         if text := text_of(delta.get("content")):
@@ -110,10 +110,10 @@ _GIVEN_UP = ("abort", "error", "cancelled")
 
 def usage_of(value: Any) -> Usage | None:
     """Token counts, or ``None`` when there are none; a count that is not one is unknown."""
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         return None
     details = value.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    cached = details.get("cached_tokens") if isinstance(details, (dict, Mapping)) else None
     return Usage(tokens(value.get("prompt_tokens")), tokens(value.get("completion_tokens")), tokens(cached))
 
 

@@ -95,7 +95,7 @@ def stream_failure(value: Any, event: str = "") -> BackendError | None:
     """
     named = bool(event) and event.strip().lower() == "error"
     if not named:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             return None
         if value.get("error") is None and ("choices" in value or not _flat_error(value)):
             return None

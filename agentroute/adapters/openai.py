@@ -119,7 +119,7 @@ class OpenAIAdapter:
         if urgency is not None and payload.get("priority") is None:  # else the caller has said it himself
             out |= self.priority(urgency, served, payload)
         options = out.pop("stream_options", None) or {}  # servers refuse them where nothing is streamed
-        if not isinstance(options, Mapping):
+        if not isinstance(options, (dict, Mapping)):
             raise UsageError(f"stream_options must be a mapping, got {type(options).__name__}")
         if stream:
             out["stream"] = True
@@ -157,7 +157,7 @@ class OpenAIAdapter:
             return (TextDelta(text),) if text else ()
         if (error := stream_failure(value, event)) is not None:
             raise error
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             raise BackendError(FailureKind.INTERRUPTED, f"the stream holds something that is not JSON: {cut(data)}")
         read = (endpoint or CHATS).events
         return read(value) if read is not None else ()
@@ -189,7 +189,7 @@ def json_object(answer: Answer, classify: Callable[[Answer], BackendError]) -> M
         ) from None
     if (error := stream_failure(value)) is not None:
         raise error
-    if not isinstance(value, Mapping):
+    if not isinstance(value, (dict, Mapping)):
         raise BackendError(
             FailureKind.UNAVAILABLE, f"answered JSON that is not an object: {cut(text)}", status=answer.status
         )

@@ -20,6 +20,8 @@ def text_of(content: Any) -> str:
     """The text of a message's content: a string, ``null``, or a list of parts."""
     if isinstance(content, str):
         return content
+    if content is None:  # as it is where a piece holds something else
+        return ""
     return "".join(part["text"] for part in mappings(content) if isinstance(part.get("text"), str))
 
 

@@ -241,10 +241,17 @@ async def by_concurrency(url: str, wire: Wire) -> None:
 
 
 async def paced(url: str, wire: Wire) -> None:
-    """64 streams of 50 pieces 20 ms apart: pieces per second against those of bare sockets; the best of three turns."""
+    """64 streams at once of pieces 20 ms apart: pieces per second against those of bare sockets. Of 50 pieces, and of
+    250, which lose the same at their beginning."""
+    await _paced(url, wire, 50)
+    await _paced(url, wire, 250)
+
+
+async def _paced(url: str, wire: Wire, length: int) -> None:
+    """The best of three turns."""
     best = {"raw": 0.0, "ours": 0.0}
     host, port = url.removeprefix("http://").split(":")
-    body = b'{"model":"p50-20","stream":true}'
+    body = b'{"model":"p%d-20","stream":true}' % length
     asked = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
     async def raw() -> int:
@@ -258,14 +265,14 @@ async def paced(url: str, wire: Wire) -> None:
         out.close()
         return pieces
 
-    async with AsyncClient(router(url, "p50-20"), transport=wire) as client:
+    async with AsyncClient(router(url, f"p{length}-20"), transport=wire) as client:
         for _ in range(3):
             wall, _, pieces = await rate(raw, 64, 64)
             best["raw"] = max(best["raw"], pieces / wall)
             wall, _, pieces = await rate(streaming(client), 64, 64)
             best["ours"] = max(best["ours"], (pieces - 2 * 64) / wall)  # the reason to stop and the usage
     line(
-        f"paced_{wire}", 64, raw_per_s=round(best["raw"]), ours_per_s=round(best["ours"]),
+        f"paced_{wire}", 64, pieces=length, raw_per_s=round(best["raw"]), ours_per_s=round(best["ours"]),
         share=round(best["ours"] / best["raw"], 3),
     )  # fmt: skip
 
