@@ -213,6 +213,10 @@ def test_what_a_variable_holds_is_not_read_as_toml_and_not_replaced_again(
         ("http://${GONE}:1", "the environment variable GONE is not set; set it, or write ${GONE:-default}"),
         ("http://${}:1", "${} is no variable; write ${NAME} or ${NAME:-default}"),
         ("http://${A B}:1", "${A B} is no variable"),
+        ("http://${A", "${ is not closed by a }; write ${NAME} or ${NAME:-default}"),
+        ("http://${A:-b}:${C", "${ is not closed by a }"),
+        ("${A:-${B}}", "${A:-${B}} has a variable inside of another one; a default must be plain text"),
+        ("${A:-${B:-http://c}}", "has a variable inside of another one"),
     ],
 )
 def test_a_variable_that_says_nothing_is_a_sentence(
