@@ -161,6 +161,7 @@ def test_a_name_in_other_letters_is_read_or_refused_in_one_sentence(url: str) ->
     "url",
     ["", "host:80", "127.0.0.1", "ftp://host", "http://", "http://host:port", "http://host:99999", "http://ho st",
      "http://host\n", "http://[::1", "http://u:p@host", "http://u@host", "http://host?x=1", "http://host#x", "file:///x",
+     "http://gpu1;:8000", "http://gpu1,gpu2", "http://gpu1}", "http://$HOST:1", "http://gpu*",
      "http://xn--/", "https://XN--", "http://xn--a/v1", "http://xn--zzzzzz99999.example"],
 )  # fmt: skip
 def test_a_url_is_refused(url: str) -> None:
