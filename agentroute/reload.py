@@ -46,8 +46,8 @@ class Reloading:
         if not isinstance(every_s, int | float) or not 0.0 < every_s < threading.TIMEOUT_MAX:
             raise UsageError(f"every_s must be a number of seconds above 0, got {every_s!r}")
         self.path = Path(path)
-        self.config = Config.load(self.path)
-        """What the router goes by."""
+        self.config, self._seen = _loaded(self.path, (self.path,))
+        """What the router goes by, and the files as they were before it was read."""
         self.router = self.config.router(Router)
         """Always the same one: clients, watchers and queues keep it."""
         self.refused: UsageError | None = None
@@ -55,7 +55,6 @@ class Reloading:
         self.reloads = 0
         """How often another file has applied."""
         self._every_s, self._before_change, self._on_change = every_s, before_change, on_change
-        self._seen = self._state()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -63,9 +62,9 @@ class Reloading:
     def reload(self) -> None:
         """Read the file now, whether it has changed or not; raises what it is refused for."""
         with self._lock:
-            self._seen = self._state()
+            self._seen = _state(self.config.files)
             try:
-                config = Config.load(self.path)
+                config, seen = _loaded(self.path, self.config.files)
                 rules = config.rules(self.router.rules)
                 if self._before_change is not None:
                     self._before_change(config)
@@ -74,9 +73,8 @@ class Reloading:
                 said = f"{self.path}: {type(problem).__name__}: {problem}"
                 self.refused = problem if isinstance(problem, UsageError) else UsageError(said)
                 raise
-            self.config, self.refused = config, None
+            self.config, self.refused, self._seen = config, None, seen
             self.reloads += 1
-            self._seen = self._state()
         if self._on_change is not None:
             self._on_change(config)
 
@@ -85,7 +83,7 @@ class Reloading:
 
         A mistake is told by ``refused`` and in the log, once for each change.
         """
-        if self._state() == self._seen:
+        if _state(self.config.files) == self._seen:
             return False
         try:
             self.reload()
@@ -118,9 +116,23 @@ class Reloading:
             except Exception:  # of on_change, or of a module that the file names: the next file may be better
                 log.exception("the configuration cannot be read again")
 
-    def _state(self) -> _State:
-        """What tells that a file has changed; ``None`` for one that is not there."""
-        return tuple(map(_mark, self.config.files))
+
+def _loaded(path: Path, files: tuple[Path, ...]) -> tuple[Config, _State]:
+    """A configuration, and its files as they were before they were read: what changes meanwhile is seen by that.
+
+    ``files`` are those that it had before; where it names others it is read once more.
+    """
+    while True:
+        seen = _state(files)
+        config = Config.load(path)
+        if config.files == files:
+            return config, seen
+        files = config.files
+
+
+def _state(files: tuple[Path, ...]) -> _State:
+    """What tells that a file has changed; ``None`` for one that is not there."""
+    return tuple(map(_mark, files))
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:
