@@ -66,7 +66,8 @@ class Reader:
         parsed = _parsed(body)
         check(endpoint, parsed)
         said, metadata = from_metadata(parsed)
-        hint = from_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers).over(said)
+        sent = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+        hint = said.over(from_headers(sent))
         model = parsed.get("model")
         if not isinstance(model, str) or not model:
             raise RefusedError(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
