@@ -223,6 +223,11 @@ class Config(Frozen):
         for i, caller in enumerate(self.keys):
             if caller.name in callers[:i]:
                 yield ("keys", i, "name"), f"there is a key {caller.name!r} already; give each its own"
+            if (other := next((key.name for key in self.keys[:i] if key.env == caller.env), None)) is not None:
+                yield (
+                    ("keys", i, "env"),
+                    f"{caller.env} is the variable of the key {other!r} already; give each its own",
+                )
             for name in caller.routes or ():
                 if name not in routes:
                     yield ("keys", i, "routes"), f"there is no route {name!r}; {suggest(name, routes)}"

@@ -99,6 +99,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ("max_cost_usd = 0.5", "max_cost_usd = 0", "routes.tool-use.max_cost_usd", "max_cost_usd", "greater than 0"),
         ('["batch", "default"]', '["batch", "defualt"]', "keys[0].routes", "defualt", "did you mean 'default'?"),
         ('name = "ops"', 'name = "research"', "keys[1].name", "OPS_KEY", "there is a key 'research' already"),
+        ('"OPS_KEY"', '"RESEARCH_KEY"', "keys[1].env", "ops", "the variable of the key 'research' already"),
         ('env = "OPS_KEY"', "", "keys[1].env", "ops", "is missing"),
         ("max_concurrency = 64", "max_concurency = 64", "keys[0].max_concurency", "max_concurency", "max_concurrency"),
         ('["batch", "default"]', '"batch"', "keys[0].routes", "routes =", "must be a list, got 'batch'"),
