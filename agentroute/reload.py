@@ -30,9 +30,10 @@ class Reloading:
     learnt of them. A deployment that is gone gets nothing new. Who waits is placed by the new file.
 
     Inside the block a thread looks at the file, and at the profiles that it names by their file, every ``every_s``
-    seconds; without one, call ``look`` or ``reload``. ``on_change`` is called after each change, with the new
-    configuration, by whoever found it; ``before_change`` before anything of it applies, and where that raises a
-    ``UsageError`` nothing does. Raises ``ConfigError`` where the first file is wrong.
+    seconds, and reads them once they have been the same at two looks, for then they are whole; without one, call
+    ``look`` or ``reload``. ``on_change`` is called after each change, with the new configuration, by whoever found it;
+    ``before_change`` before anything of it applies, and where that raises a ``UsageError`` nothing does. Raises
+    ``ConfigError`` where the first file is wrong.
     """
 
     def __init__(
@@ -110,7 +111,12 @@ class Reloading:
             self._thread = None
 
     def _keep_looking(self) -> None:
+        before = self._seen
         while not self._stop.wait(self._every_s):
+            now = _state(self.config.files)
+            if now != before:  # somebody may be writing yet, and half of a file may be one without its keys
+                before = now
+                continue
             try:
                 self.look()
             except Exception:  # of on_change, or of a module that the file names: the next file may be better

@@ -106,6 +106,36 @@ def test_what_is_written_while_a_file_is_read_applies_at_the_next_look(tmp_path:
     assert not live.look()
 
 
+class Steps:
+    """What happens between two looks at the files, one after the other."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._left = list(steps)
+
+    def wait(self, timeout_s: float) -> bool:
+        if not self._left:
+            return True
+        self._left.pop(0)()
+        return False
+
+
+def test_a_file_that_is_being_written_is_not_read_before_it_is_still(
+    live: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[Config] = []
+    live = Reloading(live.path, on_change=applied.append)
+    half, whole = text("c"), text("c", routes="[routes.x]\n")
+    looks: list[Callable[[], object]] = [
+        lambda: live.path.write_text(half),
+        lambda: live.path.write_text(whole),
+        lambda: None,
+        lambda: None,
+    ]
+    monkeypatch.setattr(live, "_stop", Steps(*looks))
+    live._keep_looking()
+    assert [list(config.routes) for config in applied] == [["x"]]
+
+
 def test_a_folder_of_links_that_is_swapped_applies(tmp_path: Path) -> None:
     # How Kubernetes puts a ConfigMap into a container.
     for name, to in (("one", text("a")), ("two", text("a", "b"))):
