@@ -64,6 +64,8 @@ def import_(
     text = write(found, output, force=force)
     for note in found.notes:
         say(f"not carried over: {printable(note)}")
+    if group := next((one.group for one in found.servers if one.group), None):
+        say(f"a group is a route now: clients ask for the model auto:{printable(group)}, not {printable(group)}")
     if as_json:
         print_json("config import", {"config": text, "not_carried_over": found.notes})
     elif output is None:

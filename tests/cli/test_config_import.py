@@ -90,6 +90,7 @@ def test_what_is_not_carried_over_is_said(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert f"not carried over: {what}\n" in ran.err
     assert ran.err.count("not carried over") == 5
+    assert "a group is a route now: clients ask for the model auto:big, not big\n" in ran.err
 
 
 def test_without_an_output_it_is_printed_and_nothing_is_written(tmp_path: Path) -> None:
