@@ -177,7 +177,7 @@ def _key(command: _Command, file: Path) -> str | None:
     """The variable that holds the server's key; a key itself is refused and not shown."""
     given = command.get("--api-key")
     if given is None:  # vLLM takes it from there, too
-        return "VLLM_API_KEY" if any(word.startswith("VLLM_API_KEY=") for word in command.before) else None
+        return "VLLM_API_KEY" if any("VLLM_API_KEY=" in word for word in command.before) else None
     if (variable := _VARIABLE.fullmatch(given)) is not None:
         return variable[1] or variable[2]
     what = "a key stands in the command; put it into the environment, and name the variable in api_key_env"

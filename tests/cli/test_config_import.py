@@ -187,6 +187,7 @@ def test_commands_that_start_nothing_are_no_servers_and_those_that_are_not_read_
         ("vllm serve a --api-key $GPU_KEY", "GPU_KEY"),
         ('vllm serve a --api-key="${GPU_KEY}"', "GPU_KEY"),
         ("VLLM_API_KEY=sk-secret vllm serve a", "VLLM_API_KEY"),
+        ("docker run --env=VLLM_API_KEY=sk-secret vllm/vllm-openai --model a", "VLLM_API_KEY"),
     ],
 )
 def test_the_variable_of_a_commands_key_is_carried_over(tmp_path: Path, line: str, variable: str) -> None:
