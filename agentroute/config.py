@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, PrivateAttr
@@ -48,7 +50,8 @@ class Config(Frozen):
     quality: dict[Name, dict[Name, float]] = Field(default_factory=dict)
     """By model and skill, how good it is, on a scale of your own; default: nobody says."""
     objectives: dict[Name, Annotated[str, Field(pattern=FUNCTION, max_length=500)]] = Field(default_factory=dict)
-    """Your own objectives by name, each a function as ``module:function``; default none."""
+    """Your own objectives by name, each a function as ``module:function``, of a module that Python finds or that stands
+    beside this file; default none."""
     routes: dict[Name, RouteConfig] = Field(default_factory=dict)
     """Routes by name; ``default`` applies to tasks that name none."""
     gateway: GatewayConfig = GatewayConfig()
@@ -176,15 +179,15 @@ class Config(Frozen):
         """The functions that ``objectives`` names."""
         return self._own
 
-    @staticmethod
-    def _function(where: str) -> Score:
+    def _function(self, where: str) -> Score:
         module, _, function = where.partition(":")
         try:
-            found: Score = getattr(import_module(module), function)
+            found: Score = getattr(_module(module, self.folder), function)
         except (Exception, SystemExit) as problem:  # whatever such a module does when it is imported
             why = str(problem) or type(problem).__name__
             raise UsageError(
-                f"{where!r} cannot be imported ({why}); it must be a module and a function in it"
+                f"{where!r} cannot be imported ({why}); it must be a module, which Python finds or which stands "
+                "beside this file, and a function in it"
             ) from None
         if said := wrong(found):
             raise UsageError(f"{where!r} {said}")
@@ -220,6 +223,11 @@ class Config(Frozen):
         for i, caller in enumerate(self.keys):
             if caller.name in callers[:i]:
                 yield ("keys", i, "name"), f"there is a key {caller.name!r} already; give each its own"
+            if (other := next((key.name for key in self.keys[:i] if key.env == caller.env), None)) is not None:
+                yield (
+                    ("keys", i, "env"),
+                    f"{caller.env} is the variable of the key {other!r} already; give each its own",
+                )
             for name in caller.routes or ():
                 if name not in routes:
                     yield ("keys", i, "routes"), f"there is no route {name!r}; {suggest(name, routes)}"
@@ -257,6 +265,22 @@ class Config(Frozen):
     def _error(self, message: str, text: str, location: Location) -> ConfigError:
         line = locate(text, self._path, location)
         return ConfigError(message, path=self._path, key=dotted(location), line=line)
+
+
+def _module(name: str, beside: Path) -> ModuleType:
+    """A module that Python finds, or one in the folder ``beside``: a command looks only where it is installed."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as problem:
+        folder = str(beside.resolve())
+        if problem.name != name.partition(".")[0] or folder in sys.path:
+            raise
+    invalidate_caches()
+    sys.path.append(folder)
+    try:
+        return import_module(name)
+    finally:
+        sys.path.remove(folder)
 
 
 def _slo(value: float | SloTable | None) -> float | Slo | None:

@@ -11,6 +11,9 @@ from agentroute.profile import Profile
 from agentroute.shape.accelerator import Accelerator
 from agentroute.shape.model import Model
 
+_NO_HOST = frozenset("!\"$&'()*+,;<=>\\^`{|}")
+"""What no host's name holds (RFC 3986 lets some of it stand there, and no resolver knows it): a list, or a typo."""
+
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
@@ -85,6 +88,8 @@ def check_url(url: str) -> None:
         raise ValueError("must not hold a password; put the key into the environment and name it in api_key_env")
     if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in url):
         raise ValueError(f"must be an address such as http://127.0.0.1:8080, got {shown(url)}")
+    if _NO_HOST & set(parts.hostname):
+        raise ValueError(f"must name a host, got {shown(url)}")
     if parts.hostname.startswith("xn--"):
         _check_label(parts.hostname, url)
     if parts.query or parts.fragment:

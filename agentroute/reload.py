@@ -30,10 +30,10 @@ class Reloading:
     learnt of them. A deployment that is gone gets nothing new. Who waits is placed by the new file.
 
     Inside the block a thread looks at the file, and at the profiles that it names by their file, every ``every_s``
-    seconds; without one, call ``look`` or ``reload``. ``on_change`` is called after each change, with the new
-    configuration, by whoever found it; no other file is read before it returns. ``before_change`` is called before
-    anything of it applies, and where that raises a ``UsageError`` nothing does. Raises ``ConfigError`` where the first
-    file is wrong.
+    seconds, and reads them once they have been the same at two looks, for then they are whole; without one, call
+    ``look`` or ``reload``. ``on_change`` is called after each change, with the new configuration, by whoever found it;
+    no other file is read before it returns. ``before_change`` is called before anything of it applies, and where that
+    raises a ``UsageError`` nothing does. Raises ``ConfigError`` where the first file is wrong.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class Reloading:
         if not isinstance(every_s, int | float) or not 0.0 < every_s < threading.TIMEOUT_MAX:
             raise UsageError(f"every_s must be a number of seconds above 0, got {every_s!r}")
         self.path = Path(path)
-        self.config = Config.load(self.path)
-        """What the router goes by."""
+        self.config, self._seen = _loaded(self.path, (self.path,))
+        """What the router goes by, and the files as they were before it was read."""
         self.router = self.config.router(Router)
         """Always the same one: clients, watchers and queues keep it."""
         self.refused: UsageError | None = None
@@ -56,7 +56,6 @@ class Reloading:
         self.reloads = 0
         """How often another file has applied."""
         self._every_s, self._before_change, self._on_change = every_s, before_change, on_change
-        self._seen = self._state()
         self._lock = threading.RLock()  # ``on_change`` may call ``look``
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -64,9 +63,9 @@ class Reloading:
     def reload(self) -> None:
         """Read the file now, whether it has changed or not; raises what it is refused for."""
         with self._lock:
-            self._seen = self._state()
+            self._seen = _state(self.config.files)
             try:
-                config = Config.load(self.path)
+                config, seen = _loaded(self.path, self.config.files)
                 rules = config.rules(self.router.rules)
                 if self._before_change is not None:
                     self._before_change(config)
@@ -75,9 +74,8 @@ class Reloading:
                 said = f"{self.path}: {type(problem).__name__}: {problem}"
                 self.refused = problem if isinstance(problem, UsageError) else UsageError(said)
                 raise
-            self.config, self.refused = config, None
+            self.config, self.refused, self._seen = config, None, seen
             self.reloads += 1
-            self._seen = self._state()
             if self._on_change is not None:
                 self._on_change(config)
 
@@ -86,7 +84,7 @@ class Reloading:
 
         A mistake is told by ``refused`` and in the log, once for each change.
         """
-        if self._state() == self._seen:
+        if _state(self.config.files) == self._seen:
             return False
         try:
             self.reload()
@@ -113,15 +111,34 @@ class Reloading:
             self._thread = None
 
     def _keep_looking(self) -> None:
+        before = self._seen
         while not self._stop.wait(self._every_s):
+            now = _state(self.config.files)
+            if now != before:  # somebody may be writing yet, and half of a file may be one without its keys
+                before = now
+                continue
             try:
                 self.look()
             except Exception:  # of on_change, or of a module that the file names: the next file may be better
                 log.exception("the configuration cannot be read again")
 
-    def _state(self) -> _State:
-        """What tells that a file has changed; ``None`` for one that is not there."""
-        return tuple(map(_mark, self.config.files))
+
+def _loaded(path: Path, files: tuple[Path, ...]) -> tuple[Config, _State]:
+    """A configuration, and its files as they were before they were read: what changes meanwhile is seen by that.
+
+    ``files`` are those that it had before; where it names others it is read once more.
+    """
+    while True:
+        seen = _state(files)
+        config = Config.load(path)
+        if config.files == files:
+            return config, seen
+        files = config.files
+
+
+def _state(files: tuple[Path, ...]) -> _State:
+    """What tells that a file has changed; ``None`` for one that is not there."""
+    return tuple(map(_mark, files))
 
 
 def _mark(file: Path) -> tuple[int, int, int] | None:

@@ -44,9 +44,13 @@ def substituted(
 
 
 def _wrong(value: str, environment: Mapping[str, str]) -> Iterator[str]:
+    if "${" in _USE.sub("", value):
+        yield "${ is not closed by a }; write ${NAME} or ${NAME:-default}"
     for use in _USE.finditer(value):
         inside = _INSIDE.fullmatch(use[1])
-        if inside is None:
+        if "${" in use[1]:
+            yield f"{use[0]}}} has a variable inside of another one; a default must be plain text"
+        elif inside is None:
             yield f"{use[0]} is no variable; write ${{NAME}} or ${{NAME:-default}}"
         elif inside[2] is None and inside[1] not in environment:
             yield f"the environment variable {inside[1]} is not set; set it, or write ${{{inside[1]}:-default}}"

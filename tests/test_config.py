@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -161,11 +162,24 @@ def test_a_name_in_other_letters_is_read_or_refused_in_one_sentence(url: str) ->
     "url",
     ["", "host:80", "127.0.0.1", "ftp://host", "http://", "http://host:port", "http://host:99999", "http://ho st",
      "http://host\n", "http://[::1", "http://u:p@host", "http://u@host", "http://host?x=1", "http://host#x", "file:///x",
+     "http://gpu1;:8000", "http://gpu1,gpu2", "http://gpu1}", "http://$HOST:1", "http://gpu*",
      "http://xn--/", "https://XN--", "http://xn--a/v1", "http://xn--zzzzzz99999.example"],
 )  # fmt: skip
 def test_a_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="must"):
         check_url(url)
+
+
+def test_an_objective_of_ones_own_may_stand_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "frugal_beside.py").write_text("def frugal(assessment):\n    return assessment.usd\n")
+    text = f'{CONFIG}\n[objectives]\nfrugal = "frugal_beside:frugal"\n'
+    searched = list(sys.path)
+    try:
+        config = Config.load(written(tmp_path, text))
+    finally:
+        sys.modules.pop("frugal_beside", None)
+    assert config.own_objectives()["frugal"].__module__ == "frugal_beside"
+    assert sys.path == searched
 
 
 @pytest.mark.parametrize("what", ["objective", "route"])

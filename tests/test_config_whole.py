@@ -99,6 +99,7 @@ def test_what_a_route_demands_is_demanded_of_its_tasks(tmp_path: Path) -> None:
         ("max_cost_usd = 0.5", "max_cost_usd = 0", "routes.tool-use.max_cost_usd", "max_cost_usd", "greater than 0"),
         ('["batch", "default"]', '["batch", "defualt"]', "keys[0].routes", "defualt", "did you mean 'default'?"),
         ('name = "ops"', 'name = "research"', "keys[1].name", "OPS_KEY", "there is a key 'research' already"),
+        ('"OPS_KEY"', '"RESEARCH_KEY"', "keys[1].env", "ops", "the variable of the key 'research' already"),
         ('env = "OPS_KEY"', "", "keys[1].env", "ops", "is missing"),
         ("max_concurrency = 64", "max_concurency = 64", "keys[0].max_concurency", "max_concurency", "max_concurrency"),
         ('["batch", "default"]', '"batch"', "keys[0].routes", "routes =", "must be a list, got 'batch'"),
@@ -213,6 +214,10 @@ def test_what_a_variable_holds_is_not_read_as_toml_and_not_replaced_again(
         ("http://${GONE}:1", "the environment variable GONE is not set; set it, or write ${GONE:-default}"),
         ("http://${}:1", "${} is no variable; write ${NAME} or ${NAME:-default}"),
         ("http://${A B}:1", "${A B} is no variable"),
+        ("http://${A", "${ is not closed by a }; write ${NAME} or ${NAME:-default}"),
+        ("http://${A:-b}:${C", "${ is not closed by a }"),
+        ("${A:-${B}}", "${A:-${B}} has a variable inside of another one; a default must be plain text"),
+        ("${A:-${B:-http://c}}", "has a variable inside of another one"),
     ],
 )
 def test_a_variable_that_says_nothing_is_a_sentence(

@@ -89,6 +89,66 @@ def blocks_held(live: Reloading) -> dict[str, float]:
 # ---- all or nothing
 
 
+@pytest.mark.parametrize("first", [text("a"), text("a", "c")])
+def test_what_is_written_while_a_file_is_read_applies_at_the_next_look(tmp_path: Path, first: str) -> None:
+    folder(tmp_path, a=4_096, b=2_048, c=2_048)
+    path = written(tmp_path, text("a", "b"), "agentroute.toml")
+
+    def write_the_rest(config: Config) -> None:
+        if len(path.read_text()) == len(first):
+            path.write_text(first + text("b"))
+
+    live = Reloading(path, before_change=write_the_rest)
+    path.write_text(first)
+    assert live.look()
+    assert live.look()
+    assert live.config.deployments[-1].name == "b"
+    assert not live.look()
+
+
+class Steps:
+    """What happens between two looks at the files, one after the other."""
+
+    def __init__(self, *steps: Callable[[], object]) -> None:
+        self._left = list(steps)
+
+    def wait(self, timeout_s: float) -> bool:
+        if not self._left:
+            return True
+        self._left.pop(0)()
+        return False
+
+
+def test_a_file_that_is_being_written_is_not_read_before_it_is_still(
+    live: Reloading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[Config] = []
+    live = Reloading(live.path, on_change=applied.append)
+    half, whole = text("c"), text("c", routes="[routes.x]\n")
+    looks: list[Callable[[], object]] = [
+        lambda: live.path.write_text(half),
+        lambda: live.path.write_text(whole),
+        lambda: None,
+        lambda: None,
+    ]
+    monkeypatch.setattr(live, "_stop", Steps(*looks))
+    live._keep_looking()
+    assert [list(config.routes) for config in applied] == [["x"]]
+
+
+def test_a_folder_of_links_that_is_swapped_applies(tmp_path: Path) -> None:
+    # How Kubernetes puts a ConfigMap into a container.
+    for name, to in (("one", text("a")), ("two", text("a", "b"))):
+        (tmp_path / name).mkdir()
+        written(folder(tmp_path / name, a=4_096, b=2_048), to, "agentroute.toml")
+    (tmp_path / "now").symlink_to("one")
+    live = Reloading(tmp_path / "now" / "agentroute.toml")
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").rename(tmp_path / "now")
+    assert live.look()
+    assert [one.name for one in live.config.deployments] == ["a", "b"]
+
+
 def test_another_file_applies_to_the_same_router(live: Reloading) -> None:
     router = live.router
     changed(live, text("b", "c", routes='[routes.new]\nallow = ["c"]\n'))

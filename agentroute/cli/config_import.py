@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from agentroute.cli.config_launched import launched
 from agentroute.cli.config_writing import Imported, Server, write
 from agentroute.cli.options import Json
 from agentroute.cli.output import print_json, say
 from agentroute.errors import ConfigError, UsageError, counted, shown
 from agentroute.files import read_text
 from agentroute.fleet import check_url
-from agentroute.startup.log import read
 from agentroute.startup.names import printable, without_secrets
 
 MAX_BYTES = 1024 * 1024
@@ -45,10 +43,10 @@ _AIOS: dict[str, tuple[str, str]] = {
 }
 """AIOS's backends that run at an address of one's own; Ollama answers to the OpenAI API under /v1, too."""
 _PARAMS = {"model", "api_base", "base_url", "api_key", "custom_llm_provider"}
+_NOTHING = "holds neither a `model_list` (LiteLLM), nor `llms` (AIOS), nor a `vllm serve` or SGLang command"
+_TABLES = re.compile(r"^[ \t{]*[\"']?(?:model_list|llms)[\"']?\s*:", re.MULTILINE)
+"""What begins the tables that are read; a file with one is no script, whatever commands its texts speak of."""
 _ENVIRONMENT = re.compile(r"os\.environ/([A-Za-z_]\w*)")
-_COMMAND = re.compile(
-    r"^(?:\S*/)?(?:vllm\s+serve\b|python[\d.]*\s+-m\s+(?:vllm\.entrypoints|sglang\.launch_server)\S*)"
-)
 
 
 def import_(
@@ -66,6 +64,8 @@ def import_(
     text = write(found, output, force=force)
     for note in found.notes:
         say(f"not carried over: {printable(note)}")
+    if group := next((one.group for one in found.servers if one.group), None):
+        say(f"a group is a route now: clients ask for the model auto:{printable(group)}, not {printable(group)}")
     if as_json:
         print_json("config import", {"config": text, "not_carried_over": found.notes})
     elif output is None:
@@ -77,20 +77,15 @@ def import_(
 def imported(file: Path) -> Imported:
     """What a file says; raises ``ConfigError``."""
     text = read_text(file, ConfigError, max_bytes=MAX_BYTES)
-    commands = list(_commands(text))
-    found = Imported()
-    if commands:
-        for line, command in commands:
-            _launched(found, line, command, file)
-    else:
+    found = Imported() if _TABLES.search(text) else launched(text, file)
+    if not found.servers and not found.notes:
         data = _table(text, file)
         if isinstance(data.get("model_list"), list):
             _litellm(found, data, file)
         elif "llms" in data:
             _aios(found, data, file)
         else:
-            what = "holds neither a `model_list` (LiteLLM), nor `llms` (AIOS), nor a `vllm serve` or SGLang command"
-            raise ConfigError(what, path=file)
+            raise ConfigError(_NOTHING, path=file)
     if len(found.servers) > MOST_SERVERS:
         raise ConfigError(f"names more than {MOST_SERVERS:,} servers; split it", path=file)
     if not found.servers:
@@ -108,7 +103,8 @@ def _table(text: str, file: Path) -> Mapping[str, Any]:
     else:
         data = _yaml(text, file)
     if not isinstance(data, dict):
-        raise ConfigError("must hold a table at its top", path=file, line=1)
+        a_table = file.suffix.lower() in (".json", ".yaml", ".yml")
+        raise ConfigError("must hold a table at its top" if a_table else _NOTHING, path=file)
     return data
 
 
@@ -117,12 +113,16 @@ def _yaml(text: str, file: Path) -> Any:
         import yaml
     except ModuleNotFoundError:
         raise UsageError("reading YAML needs the extra 'yaml': pip install 'agentroute[yaml]'") from None
-    if re.search(r"(^|[\s\[,{:-])[&*]\w", text, re.MULTILINE):
-        # A file of a kilobyte can stand for gigabytes by them.
-        raise ConfigError(
-            "uses anchors or aliases (& or *), which are not read; write out what they stand for", path=file
-        )
+    loader = yaml.SafeLoader(text)
     try:
+        while not loader.check_event(yaml.StreamEndEvent):
+            if isinstance(event := loader.get_event(), yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+                # A file of a kilobyte can stand for gigabytes by them.
+                raise ConfigError(
+                    "uses anchors or aliases (& or *), which are not read; write out what they stand for",
+                    path=file,
+                    line=event.start_mark.line + 1,
+                )
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
@@ -141,7 +141,11 @@ def _litellm(found: Imported, data: Mapping[str, Any], file: Path) -> None:
             found.notes.append(f"{where}: has no litellm_params with a model")
             continue
         provider, _, model = params["model"].partition("/")
-        provider = params.get("custom_llm_provider") or provider
+        if (given := params.get("custom_llm_provider")) is not None and provider != given:
+            provider, model = str(given), params["model"]  # a slash is one of the model's own then
+        if "*" in params["model"]:
+            found.notes.append(f"{where}: {params['model']!r} stands for many models; name each")
+            continue
         url = params.get("api_base") or params.get("base_url")
         if provider not in _LITELLM or not url:
             why = f"{params['model']!r} is no server of your own with the OpenAI API" if url else "gives no api_base"
@@ -206,72 +210,11 @@ def _aios(found: Imported, data: Mapping[str, Any], file: Path) -> None:
         )
         known = {"name", "backend", "hostname", "base_url", "api_key"}
         found.notes += [f"{where}.{key}" for key in sorted(map(str, entry)) if key not in known]
+    if isinstance(section, dict):
+        found.notes += [f"llms.{key}" for key in sorted(map(str, section)) if key != "models"]
     found.notes += [name for name in sorted(map(str, data)) if name not in ("llms", "api_keys")]
     if data.get("api_keys"):
         found.notes.append("api_keys: keys never stand in a configuration; put them into the environment")
-
-
-# ---- launch commands
-
-
-def _commands(text: str) -> Iterator[tuple[int, str]]:
-    """The launch commands in a text, with the line that each begins on; a backslash at a line's end goes on."""
-    number, joined, begun = 0, "", 1
-    for number, line in enumerate(text.splitlines(), 1):
-        if not joined:
-            begun = number
-        joined += line.rstrip()
-        if joined.endswith("\\"):
-            joined = joined[:-1] + " "
-            continue
-        bare = re.sub(r"^(?:\s|[$#>]\s|exec\s|nohup\s|[A-Za-z_]\w*=\S*\s)+", "", joined)
-        if _COMMAND.match(bare):
-            yield begun, bare
-        joined = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    words: list[str]
-
-    def get(self, *names: str) -> str | None:
-        """The value of an option that is given as ``--name value`` or ``--name=value``."""
-        for i, word in enumerate(self.words):
-            name, equals, value = word.partition("=")
-            if name in names:
-                return value if equals else self.words[i + 1] if i + 1 < len(self.words) else None
-        return None
-
-
-def _launched(found: Imported, line: int, command: str, file: Path) -> None:
-    try:
-        options = _Options(shlex.split(command, comments=True))
-    except ValueError:
-        raise ConfigError("is no command line: a quote is not closed", path=file, line=line) from None
-    try:
-        started = read(shlex.join(options.words) + "\n")
-    except UsageError as error:
-        raise ConfigError(str(error), path=file, line=line) from None
-    if options.get("--api-key") is not None:
-        what = "a key stands in the command; put it into the environment, and name the variable in api_key_env"
-        raise ConfigError(what, path=file, line=line)
-    port = options.get("--port") or ("8000" if started.engine == "vllm" else "30000")
-    host = options.get("--host") or "127.0.0.1"
-    host = "127.0.0.1" if host in ("0.0.0.0", "::", "localhost") else host
-    model = options.get("--served-model-name") or (started.model.value if started.model else None)
-    if options.get("--host") is None or host == "127.0.0.1":
-        found.notes.append(f"line {line}: on which machine it runs; base_url says this one, 127.0.0.1")
-    found.servers.append(
-        Server(
-            name=(model or started.engine).rstrip("/").rpartition("/")[2],
-            url=_url(f"http://{host}:{port}", f"line {line}", file),
-            adapter=started.engine,
-            engine=started.engine,
-            model=model,
-            started=started,
-            where=f"command line of {started.engine} ({printable(file.name)}, line {line})",
-        )
-    )
 
 
 # ---- parts

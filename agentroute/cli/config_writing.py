@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,15 +99,39 @@ def _routes(found: Imported, names: Sequence[str]) -> dict[str, Any]:
     for name, server in zip(names, found.servers, strict=True):
         if server.group is not None:
             groups.setdefault(server.group, []).append(name)
+    called: dict[str, str] = {}
+    for group in groups:
+        plain, number = _plain(group), 2
+        called[group] = plain
+        while called[group] in [name for other, name in called.items() if other != group]:
+            called[group], number = f"{plain}-{number}", number + 1
+    after: dict[str, list[str]] = {}
+    for group, wanted in found.fallbacks.items():
+        for other in wanted:
+            if group not in groups or other not in groups:
+                found.notes.append(f"the fallback {group} -> {other}")
+            elif _leads(after, other, group):
+                found.notes.append(f"the fallback {group} -> {other}, which would lead in a circle")
+            else:
+                after.setdefault(group, []).append(other)
     routes: dict[str, Any] = {}
     for group, members in groups.items():
-        routes[_plain(group)] = {"allow": members}
-        after = [_plain(one) for one in found.fallbacks.get(group, ()) if one in groups]
-        if after:
-            routes[_plain(group)]["fallbacks"] = after
-    missing = [f"{a} -> {b}" for a, bs in found.fallbacks.items() for b in bs if a not in groups or b not in groups]
-    found.notes += [f"the fallback {pair}" for pair in missing]
+        routes[called[group]] = {"allow": members}
+        if group in after:
+            routes[called[group]]["fallbacks"] = [called[one] for one in after[group]]
     return routes
+
+
+def _leads(after: Mapping[str, Sequence[str]], start: str, end: str) -> bool:
+    """Whether fallbacks lead from one group to another."""
+    todo, seen = [start], set[str]()
+    while todo:
+        if (group := todo.pop()) == end:
+            return True
+        if group not in seen:
+            seen.add(group)
+            todo += after.get(group, ())
+    return False
 
 
 def _names(wanted: Sequence[str]) -> list[str]:

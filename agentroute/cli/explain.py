@@ -92,7 +92,7 @@ def explain(
 
 def replayed(path: Path, router: Router, line: int | None = None) -> Decision:
     """The decision of a record's file, made again; raises ``FileError`` or ``UsageError``, and the recorded refusal."""
-    kind = path.suffix.lower()
+    kind = (path.with_suffix("") if path.suffix[1:].isdigit() else path).suffix.lower()  # calls.jsonl.1 is an older one
     if kind not in (".json", ".jsonl"):
         raise UsageError(f"--replay must name a .json or .jsonl file, got {str(path)!r}")
     if kind == ".json" and line is not None:

@@ -66,7 +66,8 @@ class Reader:
         parsed = _parsed(body)
         check(endpoint, parsed)
         said, metadata = from_metadata(parsed)
-        hint = from_headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers).over(said)
+        sent = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers)
+        hint = said.over(from_headers(sent))
         model = parsed.get("model")
         if not isinstance(model, str) or not model:
             raise RefusedError(refusal(400, "model must be auto, auto:ROUTE or a model's id", code="model_missing"))
@@ -77,10 +78,14 @@ class Reader:
         task = task_of(parsed, hint, endpoint=endpoint, counting=self.counting, route=self.router.routes[route])
         if named is None:
             task = replace(task, allow=self._serving(model, caller))
+        wire = parsed
         if metadata is not parsed.get("metadata"):
             rest = {key: value for key, value in parsed.items() if key != "metadata"}
-            parsed = rest if metadata is None else {**rest, "metadata": metadata}
-            body = encode(parsed)
+            wire = rest if metadata is None else {**rest, "metadata": metadata}
+        if self.router.routes[route].priority is not None:
+            wire = _without_priority(wire)
+        if wire is not parsed:
+            parsed, body = wire, encode(wire)
         most = caller.max_context_tokens
         if most is not None and task.context_tokens > most:
             text = f"this key may send {most:,} prompt tokens at most; these are up to {task.context_tokens:,}"
@@ -121,6 +126,15 @@ def _parsed(body: bytes) -> dict[str, Any]:
         return read_body(body, strictly=True)
     except UsageError as problem:
         raise RefusedError(refusal(400, str(problem), code="invalid_json")) from None
+
+
+def _without_priority(body: dict[str, Any]) -> dict[str, Any]:
+    """A body that tells its server no priority of its own: the route has one, of which the server is told."""
+    nvext, hints = body.get("nvext"), "agent_hints"
+    inner = nvext.get(hints) if isinstance(nvext, dict) else None
+    if isinstance(nvext, dict) and isinstance(inner, dict) and "priority" in inner:
+        body = {**body, "nvext": {**nvext, hints: {key: inner[key] for key in inner if key != "priority"}}}
+    return {key: body[key] for key in body if key != "priority"} if "priority" in body else body
 
 
 def _apart(task: Task, caller: Caller) -> Task:

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 
 from agentroute.answers import ErrorAnswer, decision_headers, of_error, refusal
 from agentroute.client import AsyncClient, Client
-from agentroute.errors import AgentrouteError, UsageError
+from agentroute.errors import AgentrouteError, UsageError, shown
 from agentroute.fleet import check_url
 from agentroute.forwarded import AsyncForwarded, following
 from agentroute.hints import Hint, current, from_headers, from_metadata, route_of, task_of
@@ -162,8 +162,10 @@ class Routing:
             routes = ["auto", *(f"auto:{name}" for name in self._router.routes if name != "default")]
             models = [{"id": name, "object": "model", "created": 0, "owned_by": "agentroute"} for name in routes]
             return self._httpx.Response(200, json={"object": "list", "data": models}, request=request)
-        where = ", ".join(ENDPOINTS)
-        said = f"{request.method} {request.url.path} is not routed; ask {where} for the model auto or auto:ROUTE"
+        if self.endpoint(request):
+            said = f"{request.url.path} is routed for the model auto or auto:ROUTE alone, {_model(request)}"
+        else:
+            said = f"{request.method} {request.url.path} is not routed; {', '.join(ENDPOINTS)} at {BASE_URL} are"
         return self._failed(request, refusal(404, said, code="model_not_found"))
 
     async def aanswer(self, asked: Asked) -> Any:
@@ -274,6 +276,15 @@ class Routing:
         if (client := self._clients.get(loop)) is None:
             client = self._clients[loop] = AsyncClient(**_like(self._given))
         return client
+
+
+def _model(request: Any) -> str:
+    """What a body that was read names as its model instead."""
+    try:
+        model = read_body(request.content).get("model")
+    except UsageError as problem:
+        return str(problem)
+    return "and none was named" if model is None else f"got {shown(model)}"
 
 
 def _like(given: Router | Client | AsyncClient) -> dict[str, Any]:

@@ -140,6 +140,12 @@ def test_any_line_of_a_file_of_calls_is_decided_on_again(calls: Path) -> None:
     assert last["record"]["task"]["context_tokens"] == 9_000
 
 
+def test_a_full_file_of_calls_that_was_put_aside_is_read_like_the_one_that_is_written(calls: Path) -> None:
+    aside = calls.rename("calls.jsonl.1")
+    said = agentroute("explain", *REPLAY, str(aside), "--line", "1", "--json").json
+    assert said["record"]["task"]["context_tokens"] == 3_000
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

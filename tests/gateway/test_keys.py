@@ -185,6 +185,25 @@ def test_a_hint_does_not_go_before_what_its_route_says(
 
 
 @pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ({"priority": -1_000}, {}),
+        ({"nvext": {"agent_hints": {"priority": 9, "osl": 5}, "x": 1}}, {"nvext": {"agent_hints": {"osl": 5}, "x": 1}}),
+        ({"metadata": {"agentroute_step": 1, "a": "b"}, "priority": 1}, {"metadata": {"a": "b"}}),
+    ],
+)
+@pytest.mark.parametrize("of_route", ["batch", None])
+def test_what_a_body_tells_its_server_goes_before_nothing_where_the_route_has_a_priority(
+    fleet: tuple[Deployment, ...], of_route: Any, said: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    body = HELLO | {"model": "auto:night"}
+    with Served(*fleet, routes=(Route(name="night", priority=of_route),)) as served:
+        asked = served.gateway.reader.read(json.dumps(body | said).encode(), [], ANYBODY)
+    kept = body | said if of_route is None else body | sent
+    assert json.loads(asked.body) == asked.parsed == kept | ({"metadata": {"a": "b"}} if "metadata" in said else {})
+
+
+@pytest.mark.parametrize(
     ("headers", "least"),
     [({"x-agentroute-max-cost-usd": "1e6"}, None), ({"x-agentroute-deadline-s": "1e6"}, 1e-3)],
 )

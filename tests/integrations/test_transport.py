@@ -197,7 +197,10 @@ def test_at_the_address_of_nobody_what_is_not_routed_is_told_so(
 ) -> None:
     answer = post(httpx, router_for(server), {**HI, "model": "gpt-5"}, way=way)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+    assert answer.json()["error"]["message"].endswith("is routed for the model auto or auto:ROUTE alone, got 'gpt-5'")
     assert answer.headers["x-should-retry"] == "false"
+    elsewhere = post(httpx, router_for(server), HI, url=BASE_URL + "/files", way=way)
+    assert "POST /v1/files is not routed" in elsewhere.json()["error"]["message"]
 
 
 def test_models_are_listed(httpx: ModuleType, server: FaultServer) -> None:
