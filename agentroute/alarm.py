@@ -46,13 +46,17 @@ class Alarm:
 
     def progress(self, *, begun: bool, ended: bool = False) -> None:
         """Something came: before the first content (``begun`` is false) that buys no time."""
-        self._heard = True
-        if begun:
-            self._since, self._begun, self._heard, self._ended = self._loop.time(), True, False, ended
-            self._limit_s = min(self._gap_s, AFTER_THE_END_S) if ended else self._gap_s
-            self._due = min(self._since + self._limit_s, self._end_at)
-            if self._due < self._timer.when():
-                self._sets(self._due)
+        self._heard = not begun
+        if not begun:
+            return
+        self._since = self._loop.time()
+        if self._begun and ended == self._ended:  # the same limit, so no earlier: whoever waits next counts from here
+            return
+        self._begun, self._ended = True, ended
+        self._limit_s = min(self._gap_s, AFTER_THE_END_S) if ended else self._gap_s
+        self._due = min(self._since + self._limit_s, self._end_at)
+        if self._due < self._timer.when():
+            self._sets(self._due)
 
     def shorten(self, limit_s: float) -> None:
         """What comes now is worth no longer a wait than this."""

@@ -204,6 +204,8 @@ class Call:
             self._bytes += len(chunk)
             if self._bytes > MAX_ANSWER_BYTES:
                 raise BackendError(FailureKind.INTERRUPTED, f"the stream passed {MAX_ANSWER_BYTES >> 20} MiB")
+            if self.began and self._wire is None and self._take_alike(chunk):
+                return True
         found = self._decoder.flush() if chunk is None else self._decoder.feed(chunk)
         pieces, ready = self._assembly.text, self.ready
         for data in found:
@@ -223,6 +225,16 @@ class Call:
                 raise BackendError(FailureKind.INTERRUPTED, "the stream ended before the answer did")
             self._finish_stream()
         return bool(found)
+
+    def _take_alike(self, chunk: bytes) -> bool:
+        """Take in a chunk that is one event like those before it but for its text; whether it is."""
+        text = self._alike.text_in(chunk)
+        if text is None or not self._decoder.may_be_one(chunk):
+            return False
+        if text:
+            self._assembly.text.append(text)
+            self.ready.append(TextDelta(text))
+        return True
 
     def _take(self, data: str) -> None:
         """Take in the events of one ``data:``, and what one of text alone looks like."""

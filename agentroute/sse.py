@@ -87,6 +87,11 @@ class EventDecoder:
         self._first = False
         return rest
 
+    def may_be_one(self, chunk: bytes) -> bool:
+        """Whether an event may begin with ``chunk``, and be no longer."""
+        held = self._line or self._data or self._name or self._after_cr
+        return not held and len(chunk) <= MAX_EVENT_BYTES
+
     def flush(self) -> list[str]:
         """The data of an event that the end of the stream completes; the decoder is then as new."""
         done: list[str] = []

@@ -60,6 +60,24 @@ def test_where_the_bytes_are_cut_changes_nothing(parts: list[bytes], data: st.Da
     assert decode(*(stream[start:end] for start, end in pairwise(edges))) == decode(stream)
 
 
+@given(
+    st.lists(st.sampled_from([b"data: a", b"event: e", b": c", b"\n", b"\r", b"\n\n", b"x"]), max_size=6).map(b"".join)
+)
+def test_only_between_two_events_may_a_chunk_be_one(before: bytes) -> None:
+    decoder = EventDecoder()
+    decoder.feed(before)
+    if decoder.may_be_one(b"data: b\n\n"):
+        assert [(data, type(data)) for data in decoder.feed(b"data: b\n\n")] == [("b", str)]
+    assert not decoder.may_be_one(b"data: " + b"b" * MAX_EVENT_BYTES + b"\n\n")
+
+
+@pytest.mark.parametrize("before", [b"", b"data: a\n\n", b": c\n", b"data: a\r\n\r\n"])
+def test_there_it_may(before: bytes) -> None:
+    decoder = EventDecoder()
+    decoder.feed(before)
+    assert decoder.may_be_one(b"data: b\n\n")
+
+
 def test_an_event_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
     decoder = EventDecoder()
     decoder.feed(b"data: ")

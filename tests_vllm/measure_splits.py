@@ -33,6 +33,7 @@ OPTIONS = ("--max-num-seqs", "8", "--max-num-batched-tokens", "16")
 OSL = {1: 64, 2: 64, 4: 128, 8: 128}
 """By how many requests decode at once: the first is still at it when the last begins."""
 LEAST = 16
+"""Tokens of each request in a round that counts."""
 WORDS = 4
 """Of a prompt: 19 to 31 tokens of this tokenizer, two pieces."""
 

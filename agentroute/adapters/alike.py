@@ -14,10 +14,23 @@ class Alike:
     text in which a quote or a backslash stands, or what is not printable, is left to the JSON's reader.
     """
 
-    __slots__ = ("_after", "_before", "_least")
+    __slots__ = ("_after", "_before", "_head", "_least", "_tail")
 
     def __init__(self) -> None:
         self._before, self._after, self._least = "", "", 0
+        self._head, self._tail = b"", b""
+        """The same as bytes, with what makes an event of them."""
+
+    def text_in(self, chunk: bytes) -> str | None:
+        """The text of a piece that came as one event, alone and whole, as most do; ``None``: it has to be decoded."""
+        head, tail = self._head, self._tail
+        if not head or not chunk.startswith(head) or not chunk.endswith(tail) or len(chunk) < len(head) + len(tail):
+            return None
+        try:
+            text = chunk[len(head) : -len(tail)].decode()
+        except UnicodeDecodeError:
+            return None
+        return text if '"' not in text and "\\" not in text and text.isprintable() else None
 
     def text(self, data: str) -> str | None:
         """Its text; ``None``: it has to be read."""
@@ -40,3 +53,4 @@ class Alike:
         if rest.startswith(text) and re.match(r'"\s*\}', rest[len(text) :]):
             self._before, self._after = before, rest[len(text) :]
             self._least = len(before) + len(self._after)
+            self._head, self._tail = f"data: {before}".encode(), f"{self._after}\n\n".encode()

@@ -23,6 +23,11 @@ def piece(text: str, *, index: int | None = 0, last: bool = False, **more: objec
     return json.dumps({"id": "chatcmpl-1", "choices": [choice], **more}, ensure_ascii=False)
 
 
+def chunk(data: str) -> bytes:
+    """As most servers write it, and most reads bring it."""
+    return f"data: {data}\n\n".encode("utf-8", "surrogatepass")
+
+
 def after(data: str, text: str) -> Alike:
     alike = Alike()
     alike.learn(data, text)
@@ -32,12 +37,36 @@ def after(data: str, text: str) -> Alike:
 @pytest.mark.parametrize("first", ["a", " hello", "日本", "😀"])
 @pytest.mark.parametrize("text", ["a", "", " ", "}", "},", "日本", "\u00e9", "a'b", "<", "x" * 5_000])
 def test_a_text_without_quotes_is_read_as_it_stands(first: str, text: str) -> None:
-    assert after(piece(first), first).text(piece(text)) == text
+    alike = after(piece(first), first)
+    assert alike.text(piece(text)) == text
+    assert alike.text_in(chunk(piece(text))) == text
 
 
 @pytest.mark.parametrize("text", ['"', "\\", "\n", "\t", "a\u0000", '"}', "\u2028"])
 def test_what_json_may_write_otherwise_is_left_to_its_reader(text: str) -> None:
-    assert after(piece("a"), "a").text(piece(text)) is None
+    alike = after(piece("a"), "a")
+    assert alike.text(piece(text)) is None
+    assert alike.text_in(chunk(piece(text))) is None
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        chunk(piece("b"))[1:],
+        chunk(piece("b"))[:-1],
+        chunk(piece("b")) * 2,
+        chunk(piece("b")).replace(b"data: ", b"data:"),
+        chunk(piece("b")).replace(b"\n\n", b"\r\n\r\n"),
+        chunk(piece("b")) + b"data: [DONE]\n\n",
+        b"event: x\n" + chunk(piece("b")),
+        chunk(piece("\u00e9")).replace("\u00e9".encode(), "\u00e9".encode()[:1]),
+        chunk(piece("")).replace(b"}}", b"}")[:-30],
+        b"data: [DONE]\n\n",
+        b"",
+    ],
+)
+def test_a_chunk_that_is_not_one_whole_event_has_to_be_decoded(came: bytes) -> None:
+    assert after(piece("a"), "a").text_in(came) is None
 
 
 @pytest.mark.parametrize(
@@ -56,6 +85,7 @@ def test_what_json_may_write_otherwise_is_left_to_its_reader(text: str) -> None:
 )
 def test_a_piece_that_differs_otherwise_is_left_to_the_reader(data: str) -> None:
     assert after(piece("a"), "a").text(data) is None
+    assert after(piece("a"), "a").text_in(chunk(data)) is None
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -86,6 +116,7 @@ def test_nothing_is_learnt_where_there_is_a_doubt(data: str, text: str) -> None:
 
 def test_nothing_is_known_at_first() -> None:
     assert Alike().text(piece("a")) is None
+    assert Alike().text_in(chunk(piece("a"))) is None
 
 
 _PARTS = st.sampled_from(['"', "\\", "}", "{", "a", "é", "\u0001", '"delta"', '{"content": "', ", ", "😀", "\ud83d"])
@@ -110,6 +141,7 @@ def test_it_never_reads_anything_that_the_reader_does_not(
             data = json.dumps(json.loads(data), separators=(",", ":"))
         read = list(ADAPTER.events(data))
         found = alike.text(data)
+        assert alike.text_in(chunk(data)) == found
         if found is not None:
             assert ([TextDelta(found)] if found else []) == read
         elif len(read) == 1 and isinstance(only := read[0], TextDelta):
