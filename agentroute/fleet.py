@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -13,6 +14,9 @@ from agentroute.shape.model import Model
 
 _NO_HOST = frozenset("!\"$&'()*+,;<=>\\^`{|}")
 """What no host's name holds (RFC 3986 lets some of it stand there, and no resolver knows it): a list, or a typo."""
+
+_CALL = re.compile(r"(/chat/completions|(?<=/v1)/(?:completions|responses|embeddings|models))/*$")
+"""What is asked of a server, and what people copy along with its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,8 @@ def check_url(url: str) -> None:
         _check_label(parts.hostname, url)
     if parts.query or parts.fragment:
         raise ValueError(f"must not have a query or a fragment, got {shown(url)}")
+    if (calls := _CALL.search(parts.path)) is not None:
+        raise ValueError(f"must be a server's base URL, without {calls[1]}, got {shown(url)}")
 
 
 def _check_label(host: str, url: str) -> None:

@@ -352,6 +352,8 @@ def test_a_mistake_in_json_is_found_where_earlier_elements_lack_the_key(tmp_path
         ("http://127.0.0.1:8001", "http://me:secret@host", "deployments[0].base_url", "must not hold a password"),
         ("http://127.0.0.1:8001", "ftp://host", "deployments[0].base_url", "must be an address such as"),
         ("http://127.0.0.1:8001", "http://host/v1?key=1", "deployments[0].base_url", "must not have a query"),
+        ("http://127.0.0.1:8001", "http://h/v1/chat/completions", "deployments[0].base_url", "without /chat/compl"),
+        ("http://127.0.0.1:8001", "http://host/v1/models/", "deployments[0].base_url", "without /models, got"),
         ('adapter = "openai"', 'adapter = "opnai"', "deployments[1].adapter", "did you mean 'openai'?"),
         ('adapter = "openai"', 'adaptor = "openai"', "deployments[1].adaptor", "did you mean 'adapter'?"),
         ("vllm-h100-tp4", "vlm-h100-tp4", "deployments[0].profile", "did you mean 'qwen3-32b/vllm-h100-tp4'?"),
