@@ -93,7 +93,8 @@ def all_are_seen_and_answered(url: str, found: Discovery, count: int) -> None:
         calls = [threads.submit(one.chat, words(i), task=TASK, body=EXACT) for i in range(count)]
 
         def busy() -> bool:
-            return in_flight(url) == count and (probe_load(url, WIRE).kv_used or 0.0) > 0.1
+            load = probe_load(url, WIRE)
+            return (load.running or 0) + (load.waiting or 0) == count and (load.kv_used or 0.0) > 0.1
 
         until(busy, most_s=60.0, every_s=0.02)
         assert {call.result(300).usage.completion_tokens for call in calls} == {100}
