@@ -4,7 +4,6 @@ where several processes share them (``make test``)."""
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import lru_cache
@@ -70,11 +69,6 @@ def plain(is_fast: Callable[[str], bool]) -> Callable[[str], bool]:
 pytest.MonkeyPatch().setattr(pools, "_is_fast", plain(pools._is_fast))
 
 LIVE = {"llama_one", "llama_split", "llama_unified", "llama_tools", "llama_embeddings"}
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """One test process more than there are cores: many tests wait, for a server or for the time that they are about."""
-    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(tryfirst=True)
