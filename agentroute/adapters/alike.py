@@ -14,10 +14,10 @@ class Alike:
     text in which a quote or a backslash stands, or what is not printable, is left to the JSON's reader.
     """
 
-    __slots__ = ("_after", "_before", "_head", "_least", "_tail")
+    __slots__ = ("_after", "_before", "_head", "_tail")
 
     def __init__(self) -> None:
-        self._before, self._after, self._least = "", "", 0
+        self._before, self._after = "", ""
         self._head, self._tail = b"", b""
         """The same as bytes, with what makes an event of them."""
 
@@ -27,18 +27,21 @@ class Alike:
         if not head or not chunk.startswith(head) or not chunk.endswith(tail) or len(chunk) < len(head) + len(tail):
             return None
         try:
-            text = chunk[len(head) : -len(tail)].decode()
+            return _as_it_stands(chunk[len(head) : -len(tail)].decode())
         except UnicodeDecodeError:
             return None
-        return text if '"' not in text and "\\" not in text and text.isprintable() else None
 
     def text(self, data: str) -> str | None:
         """Its text; ``None``: it has to be read."""
         before, after = self._before, self._after
-        if not before or not data.startswith(before) or not data.endswith(after) or len(data) < self._least:
+        if (
+            not before
+            or not data.startswith(before)
+            or not data.endswith(after)
+            or len(data) < len(before) + len(after)
+        ):
             return None
-        text = data[len(before) : -len(after)]
-        return text if '"' not in text and "\\" not in text and text.isprintable() else None
+        return _as_it_stands(data[len(before) : -len(after)])
 
     def learn(self, data: str, text: str) -> None:
         """``text`` was read out of ``data``, and nothing else was in it.
@@ -52,5 +55,9 @@ class Alike:
         before, rest = data[: found.end()], data[found.end() :]
         if rest.startswith(text) and re.match(r'"\s*\}', rest[len(text) :]):
             self._before, self._after = before, rest[len(text) :]
-            self._least = len(before) + len(self._after)
             self._head, self._tail = f"data: {before}".encode(), f"{self._after}\n\n".encode()
+
+
+def _as_it_stands(text: str) -> str | None:
+    """A text in JSON that means itself, to its next quote; ``None``: it may not."""
+    return text if '"' not in text and "\\" not in text and text.isprintable() else None
