@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
@@ -39,24 +39,28 @@ def by_name(routes: Iterable[Route]) -> Mapping[str, Route]:
         for name in route.fallbacks:
             if name not in found:
                 raise UnknownNameError("route", name, found)
-        if (circle := _circle(route.name, found)) is not None:
-            raise UsageError(f"the fallbacks of route {route.name!r} lead back to it: {circle}")
+        if (around := circle(route.name, _after(found))) is not None:
+            raise UsageError(f"the fallbacks of route {route.name!r} lead back to it: {around}")
     return MappingProxyType(found)
 
 
-def _circle(name: str, routes: Mapping[str, Route]) -> str | None:
-    """The way from a route back to itself over fallbacks, in words; ``None``: there is none."""
+def circle(name: str, fallbacks: Mapping[str, Sequence[str]]) -> str | None:
+    """The way from a route back to itself over each one's fallbacks, in words; ``None``: there is none."""
     ways: list[tuple[str, ...]] = [(name,)]
     seen: set[str] = set()
     while ways:
         way = ways.pop()
-        for following in routes[way[-1]].fallbacks:
+        for following in fallbacks.get(way[-1], ()):
             if following == name:
                 return " -> ".join((*way, name))
-            if following in routes and following not in seen:
+            if following not in seen:
                 seen.add(following)
                 ways.append((*way, following))
     return None
+
+
+def _after(routes: Mapping[str, Route]) -> dict[str, tuple[str, ...]]:
+    return {name: route.fallbacks for name, route in routes.items()}
 
 
 def on(task: Task, route: Route, fallback: str) -> Task:
@@ -142,8 +146,8 @@ def misfits(fleet: Fleet, routes: Iterable[Route]) -> Iterator[tuple[str, str]]:
     """
     known = {"default": Route(name="default"), **{route.name: route for route in routes}}
     for route in known.values():
-        if (circle := _circle(route.name, known)) is not None:
-            yield route.name, f"leads back to the route itself: {circle}; break the circle"
+        if (around := circle(route.name, _after(known))) is not None:
+            yield route.name, f"leads back to the route itself: {around}; break the circle"
             continue
         for name in route.fallbacks:
             if (what := _misfit(fleet, route, known[name])) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from agentroute.cli.init import shipped_model
 from agentroute.cli.schema import CONFIG_SCHEMA, config_schema
 from agentroute.errors import UsageError
+from agentroute.fallback import circle
 from agentroute.origin import Provenance
 from agentroute.profile import Engine, Profile
 from agentroute.startup.facts import Started
@@ -53,7 +54,7 @@ class Imported:
 
 def write(found: Imported, output: Path | None, *, force: bool) -> str:
     """The configuration as TOML; with ``output`` it is written, with a profile for each server beside it."""
-    names = _names([server.name for server in found.servers])
+    names = _names((server.name for server in found.servers), _deployment)
     profiles = [_profile(name, server) for name, server in zip(names, found.servers, strict=True)]
     whole: dict[str, Any] = {"format": 1, "deployments": []}
     for name, server in zip(names, found.servers, strict=True):
@@ -99,18 +100,13 @@ def _routes(found: Imported, names: Sequence[str]) -> dict[str, Any]:
     for name, server in zip(names, found.servers, strict=True):
         if server.group is not None:
             groups.setdefault(server.group, []).append(name)
-    called: dict[str, str] = {}
-    for group in groups:
-        plain, number = _plain(group), 2
-        called[group] = plain
-        while called[group] in [name for other, name in called.items() if other != group]:
-            called[group], number = f"{plain}-{number}", number + 1
+    called = dict(zip(groups, _names(groups, _route), strict=True))
     after: dict[str, list[str]] = {}
     for group, wanted in found.fallbacks.items():
         for other in wanted:
             if group not in groups or other not in groups:
                 found.notes.append(f"the fallback {group} -> {other}")
-            elif _leads(after, other, group):
+            elif circle(group, {**after, group: [other]}) is not None:
                 found.notes.append(f"the fallback {group} -> {other}, which would lead in a circle")
             else:
                 after.setdefault(group, []).append(other)
@@ -122,30 +118,22 @@ def _routes(found: Imported, names: Sequence[str]) -> dict[str, Any]:
     return routes
 
 
-def _leads(after: Mapping[str, Sequence[str]], start: str, end: str) -> bool:
-    """Whether fallbacks lead from one group to another."""
-    todo, seen = [start], set[str]()
-    while todo:
-        if (group := todo.pop()) == end:
-            return True
-        if group not in seen:
-            seen.add(group)
-            todo += after.get(group, ())
-    return False
-
-
-def _names(wanted: Sequence[str]) -> list[str]:
-    """A name for each deployment, and for its profile's file: the last that was asked for with a number behind it."""
+def _names(wanted: Iterable[str], plain: Callable[[str], str]) -> list[str]:
+    """A name for each, in letters that one may have; what is taken already gets a number behind it."""
     given: list[str] = []
     for name in wanted:
-        plain, number = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "server", 2
-        one = plain
+        one, number = plain(name), 2
         while one in given:
-            one, number = f"{plain}-{number}", number + 1
+            one, number = f"{plain(name)}-{number}", number + 1
         given.append(one)
     return given
 
 
-def _plain(name: str) -> str:
+def _deployment(name: str) -> str:
+    """A deployment's name, and that of its profile's file."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "server"
+
+
+def _route(name: str) -> str:
     """A route's name."""
     return re.sub(r"[^A-Za-z0-9._/@:+ -]+", "-", name).lstrip("._/@:+ -") or "route"
